@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
+from unicodedata import normalize
 
 import numpy as np
 
@@ -78,7 +79,12 @@ def check_name(name: Any, what: str = "a task's name") -> str:
         raise InputError(f"{what} must be a non-empty string, got {shown(name)}")
     if not encodable(name):
         raise InputError(f"{what} is no valid Unicode, which no file can keep: {name!r}")
-    return str.__str__(name)  # a member of an enumeration becomes its value
+    return composed(str.__str__(name))  # a member of an enumeration becomes its value
+
+
+def composed(text: str) -> str:
+    """The text in Unicode's form NFC, so that "é" is one name however a program writes it."""
+    return normalize("NFC", text)
 
 
 def encodable(text: str) -> bool:

@@ -73,6 +73,8 @@ def settings_of(pairs: Iterable[str] | None, option: str) -> dict[str, Any]:
 
 def task_paths(data: Iterable[str]) -> dict[str, Path]:
     """Paths by the name of their task. Raises for a missing path and for two of one name."""
+    from impresslearn.checks import composed
+
     paths: dict[str, Path] = {}
     for text in data:
         path = Path(text)
@@ -81,6 +83,7 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
             path = Path(rest)
         else:
             name = path.resolve().name if path.is_dir() else path.stem
+        name = composed(name)
         if not path.exists():
             raise MissingDataError(f"{path} does not exist")
         if name in paths:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     Dataset,
     IterableDataset,
@@ -87,15 +88,20 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
         return _from_dataset(image_files(files), memory_limit, workers)
     if isinstance(data, DataLoader):
         data = _dataset_of(data)
-    if hasattr(data, "column_names") and hasattr(data, "with_format"):
+    is_mapping = isinstance(data, Mapping)
+    if hasattr(data, "column_names") and hasattr(data, "with_format") and not is_mapping:
         return _of_rows(data)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return _from_dataset(data, memory_limit, workers)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return pair(*data)
     hint = ""
-    if isinstance(data, IterableDataset):
+    if isinstance(data, (IterableDataset, Iterator)):
         hint = ", which can be read in one order only; collect its items into tensors"
+    elif is_mapping or hasattr(data, "columns"):
+        hint = "; give inputs and labels out of it as a pair, or one part, as data['train']"
+    elif isinstance(data, (tuple, list)):
+        hint = f" of {len(data)}; pairs (input, label) become (inputs, labels) by zip(*pairs)"
     elif hasattr(data, "train") and hasattr(data, "test"):
         hint = "; did you mean its .train?"
     raise InputError(
@@ -109,37 +115,54 @@ def _of_rows(data: Any) -> Examples:
     rows = list(data.with_format(None))
     if not rows:
         raise InputError("the data hold no example")
-    names = list(rows[0])
-    labels = [name for name in names if name.casefold() in LABEL_NAMES]
-    others = [name for name in names if name not in labels]
-    if len(labels) != 1 or not others:
-        raise InputError(
-            f"the data set has the columns {', '.join(names)}; it needs one of "
-            f"{', '.join(LABEL_NAMES)} and others, or give a pair (data['x'], data['y'])"
-        )
+    label, others = _label_and_others(rows[0])
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in others}
     inputs = columns[others[0]]
     if len(others) > 1:
         with users_code(lambda: f"the columns {', '.join(others)} are no numbers"):
             inputs = {name: torch.tensor(values) for name, values in columns.items()}
-    return pair(inputs, [row[labels[0]] for row in rows])
+    return pair(inputs, [row[label] for row in rows])
+
+
+def _label_and_others(row: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The name of a row's label, and of everything else."""
+    labels = [name for name in row if str(name).casefold() in LABEL_NAMES]
+    others = [name for name in row if name not in labels]
+    if len(labels) != 1 or not others:
+        raise InputError(
+            f"the data set has the columns {', '.join(map(str, row))}; it needs one of "
+            f"{', '.join(LABEL_NAMES)} and others, or give a pair (data['x'], data['y'])"
+        )
+    return labels[0], others
 
 
 def _dataset_of(loader: DataLoader) -> Any:
     """The data set behind a loader that only batches and shuffles."""
     # Another sampler may select or repeat examples, another collate function may change them.
-    plain = type(loader.sampler) in (SequentialSampler, RandomSampler)
-    plain = plain or hasattr(loader.dataset, "column_names")  # a stream has no sampler
+    data: Any = loader.dataset
+    batches: Any = loader.batch_sampler
+    sampler: Any = batches.sampler if type(batches) is BatchSampler else None
+    plain = isinstance(data, IterableDataset) or not hasattr(data, "__getitem__")  # streams
+    if not plain and type(sampler) in (SequentialSampler, RandomSampler):
+        plain = len(sampler) == len(data) and not getattr(sampler, "replacement", False)
     if not plain or loader.collate_fn is not default_collate:
         raise InputError(
             "the DataLoader has its own sampler or collate_fn, which are not used here; give a "
             "Dataset (a Subset of it to select examples) or tensors"
         )
-    return loader.dataset
+    return data
 
 
 def pair(inputs: Any, labels: Any) -> Examples:
     """Inputs and labels that belong together by their positions."""
+    index: Any = getattr(inputs, "index", None)
+    other: Any = getattr(labels, "index", None)
+    indexed = hasattr(index, "equals") and hasattr(other, "equals")  # as by pandas
+    if indexed and not index.equals(other) and set(index) == set(other):
+        raise InputError(
+            "inputs and labels have one index in two orders; give labels.loc[inputs.index], or "
+            "both as arrays if their rows belong together"
+        )
     if isinstance(inputs, (Mapping, Inputs)):
         return Examples(as_network_inputs(inputs), label_array(labels))
     values, pixels, integers = to_tensor_and_dtype_kind(inputs)
@@ -175,6 +198,9 @@ class _Items(Dataset):
         kind = type(self.dataset).__name__
         with users_code(lambda: f"item {index} of {len(self)} in the {kind} cannot be read"):
             item = self.dataset[index]
+            if isinstance(item, Mapping):
+                label, others = _label_and_others(item)
+                item = (*(item[name] for name in others), item[label])
             if not isinstance(item, (tuple, list)) or len(item) != 2:
                 size = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
                 kind = type(item).__name__

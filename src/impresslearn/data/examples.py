@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from impresslearn.data.labels import label_array
 from impresslearn.errors import InputError
@@ -203,6 +203,10 @@ def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.nda
 def raw(values: Any) -> Tensor:
     """Values as a tensor of their own type. Raises InputError for anything but numbers."""
     if isinstance(values, Tensor):
+        sparse = values.layout != torch.strided
+        if sparse or values.is_quantized or values.is_nested or values.is_meta:
+            kind = "sparse, quantized, nested or meta"
+            raise InputError(f"inputs must be a dense tensor of numbers, got a {kind} one")
         if not values.is_inference():
             return values.detach()
         with torch.inference_mode(False):  # a copy that can be learned from
@@ -219,22 +223,42 @@ def raw(values: Any) -> Tensor:
     if hasattr(values, "column_names") and hasattr(values, "with_format"):
         names = ", ".join(values.column_names or ())
         raise InputError(f"inputs must be one column of the data set, as data['x'], out of {names}")
+    if isinstance(values, (Dataset, DataLoader)):
+        kind = type(values).__name__
+        raise InputError(f"inputs must be a tensor or array, without their labels, got {kind}")
+    if hasattr(values, "getbands"):  # one of Pillow's images
+        return raw([values])[0]
+    values = as_table(values)
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):
         values = _numbers_of_table(values)
+    elif getattr(values, "dtype", None) == np.dtype(object):
+        values = values.tolist()  # a column of images or arrays, say
     if isinstance(values, Sequence) and len(values) and hasattr(values[0], "getbands"):
         values = _pixels_of_images(values)
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             return raw(torch.stack(list(values)))
         # torch shares memory only with arrays that are contiguous and can be written; others are
-        # copied.
-        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+        # copied, as are those of another byte order.
+        array = np.require(values, requirements=["C", "W"])
+        if array.dtype.kind in "biufc":
+            return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+        held = type(array.flat[0]).__name__.strip("_") if array.ndim and array.size else ""
+        line = f" of {held}" if held else ""
     except (TypeError, ValueError, RuntimeError) as error:
         ragged = "inhomogeneous" in str(error) or "equal size" in str(error)
-        got = type(values).__name__ + " whose parts differ in shape" * ragged
+        line = " whose parts differ in shape" * ragged
         if isinstance(values, np.ndarray):
-            got += f" of {values.dtype.type.__name__.strip('_')}"
-        raise InputError(f"inputs must be a numeric tensor or array, got {got}") from None
+            line += f" of {values.dtype.type.__name__.strip('_')}"
+    raise InputError(
+        f"inputs must be a numeric tensor or array, got {type(values).__name__}{line}"
+    ) from None
+
+
+def as_table(values: Any) -> Any:
+    """A table of Arrow as a DataFrame, without the index that it may carry; others as they are."""
+    of_arrow = hasattr(values, "column_names") and hasattr(values, "to_pandas")
+    return values.to_pandas() if of_arrow and not hasattr(values, "with_format") else values
 
 
 def upright(image: Any) -> Any:
@@ -263,6 +287,10 @@ def _pixels_of_images(images: Sequence[Any]) -> np.ndarray:
 
 def _numbers_of_table(table: Any) -> np.ndarray:
     """The numbers of a DataFrame. Raises InputError that names a column of anything else."""
+    numbers = [name for name in table.columns if isinstance(name, int)]
+    if numbers != sorted(numbers) == list(range(len(table.columns))):
+        shown = ", ".join(map(str, numbers[:8]))
+        raise InputError(f"columns are numbered {shown}, which is no order; sort or name them")
     values = table.to_numpy()
     if values.dtype.kind in "biufc":
         return values

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.checks import composed
 from impresslearn.data.conversion import LABEL_NAMES, as_examples
 from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, one_tensor, raw
 from impresslearn.data.images import (
@@ -127,7 +128,7 @@ class FileReader:
     def _is_label(self, name: str) -> bool:
         if self.label_column is None:
             return name.casefold() in LABEL_NAMES
-        return name == self.label_column
+        return name == composed(self.label_column)
 
     def _preprocessing(self) -> Preprocessing:
         return Preprocessing(self.shape, size=self.size, columns=self.columns)
@@ -201,15 +202,15 @@ def _read_table(path: Path, is_label: Callable[[str], bool]) -> DataFrame:
             "reading tables needs pandas: pip install 'impresslearn[pandas]'"
         ) from None
     if path.suffix.lower() == ".parquet":
-        return pandas.read_parquet(path).rename(columns=str)
+        return pandas.read_parquet(path).rename(columns=lambda name: composed(str(name)))
     with path.open(encoding="utf-8-sig") as stream:
         line = next(filter(str.strip, stream), "")
     layout: dict[str, Any] = {"sep": max(",;\t", key=line.count), "encoding": "utf-8-sig"}
     header = pandas.read_csv(path, nrows=0, **layout).columns
     # Labels stay texts: as numbers 1e5 and 100000 would be one class. "nan" may be a class as well.
-    texts = {name: str for name in header if is_label(name.strip())}
+    texts = {name: str for name in header if is_label(composed(name.strip()))}
     frame = pandas.read_csv(path, dtype=texts, keep_default_na=False, low_memory=False, **layout)
-    frame = frame.rename(columns=str.strip)
+    frame = frame.rename(columns=lambda name: composed(name.strip()))
     if not isinstance(frame.index, pandas.RangeIndex):  # pandas takes spare cells for row names
         raise InputError(f"rows have more cells than the {len(frame.columns)} of the first line")
     if any(name.startswith("Unnamed: ") for name in frame.columns):
@@ -228,12 +229,14 @@ def _is_number(text: str) -> bool:
 def _labels_of(column: Series) -> np.ndarray:
     """(n,) int64 if all labels are whole numbers as Python writes them, else strings."""
     texts = []
-    for row, value in enumerate(column.tolist(), 1):
+    for row, (value, missing) in enumerate(zip(column.tolist(), column.isna(), strict=True), 1):
         # A column of numbers with a missing one holds floats in a .parquet file.
-        is_whole = isinstance(value, float) and value.is_integer()
+        is_whole = isinstance(value, (bool, float)) and float(value).is_integer()
         text = str(int(value) if is_whole else value).strip()
-        if value != value or not text:  # only NaN differs from itself
+        if missing or not text:
             raise InputError(f"row {row} has no label")
+        if not isinstance(value, (str, int, float)):
+            label_array([value])  # raises for what has no one text, such as bytes
         texts.append(text)
     if all(map(WHOLE.fullmatch, texts)):
         return np.array(list(map(int, texts)), dtype=np.int64)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from impresslearn.checks import composed
 from impresslearn.data.examples import upright
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import (
@@ -71,10 +72,13 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
         raise MissingDataError(f"no image folder at {folder}; {expected}")
     if not folder.is_dir():
         raise InputError(f"{folder} is a file; {expected}, or load it and give (inputs, labels)")
-    images = {}
+    images: dict[str, list[Path]] = {}
     for directory in sorted(folder.iterdir()):
         if directory.is_dir() and not directory.name.startswith("."):
-            images[directory.name] = flat_images(directory, f"below {directory}; {expected}")
+            place = f"below {directory}; {expected}"
+            if any(each.is_dir() for each in directory.iterdir()):
+                place += f", or give {directory} if its folders are the classes"
+            images.setdefault(composed(directory.name), []).extend(flat_images(directory, place))
     if not images:
         raise InputError(f"no image below {folder}; {expected}")
     return images

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.checks import encodable
+from impresslearn.checks import composed, encodable
 from impresslearn.errors import InputError
 
 Label = int | str
@@ -20,7 +20,7 @@ def label_array(labels: Any) -> np.ndarray:
     """Labels as a (n,) array of int64 or of strings.
 
     - `labels`: integers, booleans, whole floats or strings, one per example: a list, an array or a
-      tensor of shape (n,) or (n, 1).
+      tensor of shape (n,) or (n, 1). Strings come back in Unicode's form NFC.
 
     Raises InputError for several kinds of labels ([1, "1"]), for floats that are not whole, for
     numbers beyond 64 bits, and for one-hot rows.
@@ -36,6 +36,9 @@ def label_array(labels: Any) -> np.ndarray:
     array = np.asarray(labels)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
+    if array.dtype == object and not array.ndim:
+        kind = type(labels).__name__
+        raise InputError(f"labels must be one per example, in a list or array, got {kind}")
     if array.ndim != 1:
         raise _wrong_shape(array.shape)
     if array.dtype.kind not in "ib":  # other kinds may hold values that int64 cannot keep apart
@@ -120,10 +123,11 @@ def _from_values(values: Sequence[Any]) -> np.ndarray:
     if set(example_of) == {str}:
         if not encodable("".join(values)):
             raise InputError("a label is no valid Unicode, which no file can keep")
-        return np.array(values, dtype=str)
+        return np.array(list(map(composed, values)), dtype=str)
     if not set(example_of) <= {int}:
         shown = ", ".join(shorten(ascii(value)) for value in example_of.values())
-        raise InputError(f"labels must be all integers or all strings, got {shown}")
+        hint = "; decode them, as with numpy.char.decode" if bytes in example_of else ""
+        raise InputError(f"labels must be all integers or all strings, got {shown}{hint}")
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:

@@ -17,12 +17,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.checks import check_flag, check_integer, check_name, check_number, clear_calls
+from impresslearn.checks import (
+    check_flag,
+    check_integer,
+    check_name,
+    check_number,
+    clear_calls,
+    composed,
+)
 from impresslearn.data.examples import (
     Examples,
     Inputs,
     StreamedExamples,
     as_inputs,
+    as_table,
     raw,
     to_tensor_and_dtype_kind,
 )
@@ -186,7 +194,9 @@ class Preprocessing:
                 f"the table {lacks} column {odd!r}; the learner takes {len(self.columns)} columns, "
                 f"{', '.join(self.columns)[:80]}"
             )
-        return inputs[list(self.columns)]
+        table = as_table(inputs)
+        key_of = dict(zip(names, table.columns, strict=True))
+        return table[[key_of[name] for name in self.columns]]
 
     def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
         """Raw labelled examples as the network takes them, streamed ones while they are read.
@@ -207,7 +217,8 @@ class Preprocessing:
         - `integers`: whether they came as integers of another type (False).
         """
         if isinstance(values, Inputs):
-            raise InputError("a preprocessing takes one tensor; give one, or Prepared(several)")
+            line = f"a preprocessing takes one tensor or table, got {values}"
+            raise InputError(f"{line}; give one, or Prepared(several)")
         self._check_kind(pixels)
         if self.pixels and not pixels:
             values = self._scaled(values, integers)
@@ -257,26 +268,25 @@ class ImpliedPreprocessing(Preprocessing):
 def with_form(preprocessing: Preprocessing | None, form: Mapping[str, Any]) -> Preprocessing | None:
     """A learner's preprocessing, and what its first task says of raw inputs.
 
-    - `form`: "pixels", for a learner without a preprocessing, and "columns" of a table, if known.
+    - `form`: "pixels", for a learner without a preprocessing, "columns" of a table and "shape" of
+      what the network flattens, if known.
     """
-    columns = tuple(form.get("columns", ())) or None
+    columns, shape = tuple(form.get("columns", ())) or None, tuple(form.get("shape", ())) or None
     if preprocessing is None:
         pixels = form.get("pixels")
-        return None if pixels is columns is None else _implied(pixels, columns)
-    if preprocessing.columns is None and columns is not None:
-        return _named(preprocessing, columns)
-    return preprocessing
+        return None if pixels is columns is shape is None else _implied(shape, pixels, columns)
+    return _formed(preprocessing, preprocessing.columns or columns, preprocessing.shape or shape)
 
 
 # Made once, as each prediction asks for it.
 @lru_cache(maxsize=64)
-def _implied(pixels: bool | None, columns: tuple[str, ...] | None) -> Preprocessing:
-    return ImpliedPreprocessing(pixels=pixels, columns=columns)
+def _implied(shape: Any, pixels: bool | None, columns: Any) -> Preprocessing:
+    return ImpliedPreprocessing(shape, pixels=pixels, columns=columns)
 
 
 @lru_cache(maxsize=64)
-def _named(preprocessing: Preprocessing, columns: tuple[str, ...] | None) -> Preprocessing:
-    return replace(preprocessing, columns=columns)
+def _formed(preprocessing: Preprocessing, columns: Any, shape: Any) -> Preprocessing:
+    return replace(preprocessing, columns=columns, shape=shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +314,8 @@ def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
     # Any other change, say (3, 32, 32) from (32, 32, 3) by reshape, would shuffle the pixels.
     keeps_order = same_but_ones or len(given) == 1 or len(shape) == 1
     if math.prod(given) != math.prod(shape) or not keeps_order:
-        raise InputError(f"inputs of shape {given} cannot be given the shape {shape}")
+        hint = "; bring their axes into its order" if math.prod(given) == math.prod(shape) else ""
+        raise InputError(f"inputs of shape {given} cannot be given the shape {shape}{hint}")
     return inputs.reshape(len(inputs), *shape)
 
 
@@ -331,9 +342,9 @@ def _check_precision(raw_inputs: Tensor) -> None:
 
 
 def names_of(table: Any) -> tuple[str, ...]:
-    """The names of a DataFrame's columns; () for other names and other data."""
-    names = tuple(getattr(table, "columns", ()))
-    return names if all(isinstance(name, str) for name in names) else ()
+    """The names of a table's columns; () for columns that are only numbered, and other data."""
+    names = tuple(getattr(as_table(table), "columns", ()))
+    return () if names == tuple(range(len(names))) else tuple(composed(str(each)) for each in names)
 
 
 def _rounded(value: Tensor, digits: int) -> float:

@@ -21,7 +21,7 @@ from impresslearn.coefficients.deltas import check_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
-from impresslearn.data import Inputs, Label
+from impresslearn.data import Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
 from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
@@ -384,7 +384,8 @@ class ImpressLearner(ReadOnlySettings):
         """
         mixture = {} if self.settings.start == "network" else self._store.equal_mixture()
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
-        return accuracy_of(self.backbone, view, data, self.preprocessing_, classes)
+        known = None if classes is None else label_array(list(classes)).tolist()
+        return accuracy_of(self.backbone, view, data, self.preprocessing_, known)
 
     def infer_task(
         self,

@@ -31,6 +31,7 @@ from impresslearn.networks.inputs import (
     TrainingData,
     are_pixels,
     checked_examples,
+    some_inputs,
     spread_places,
     training_examples,
 )
@@ -168,6 +169,7 @@ class Trainer:
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         task, note = store.tasks.learned(name), _checked_note(note)
+        name = task.name
         if task.role == "basis":
             raise InputError(
                 f"{name!r} is a basis task: its mask is one that other tasks combine and never "
@@ -394,7 +396,8 @@ class Trainer:
     def _raw_form(self, data: Any, examples: Any) -> dict[str, Any]:
         """How raw inputs come, for a task's history: as the first task's, or its own.
 
-        "pixels" says whether they are, "columns" names those of a table. A key is missing where a
+        "pixels" says whether they are, "columns" names those of a table, "shape" is of those that
+        the network flattens. A key is missing where a
         preprocessing or the first task left it open, and for inputs that were prepared.
         """
         form: dict[str, Any] = {}
@@ -405,6 +408,13 @@ class Trainer:
             columns = names_of(data[0])
         if columns and len(set(columns)) == len(columns):
             form["columns"] = list(columns)
+        shape = known.shape if known is not None else None
+        if shape is None and is_raw and self.store.backbone.flattens:
+            # To a network that flattens, channels first and channels last look alike.
+            shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
+        own = self.settings.preprocessing
+        if shape and len(shape) > 1 and (own is None or own.shape is None):
+            form["shape"] = list(shape)
         if self.settings.preprocessing is None:
             pixels = None
             if known is not None:

@@ -364,7 +364,7 @@ class Backbone(ReadOnlySettings):
         if isinstance(inputs, Inputs):
             if wanted is not None:
                 raise InputError(
-                    f"{self.name} has an input_shape and takes one tensor, got {inputs}"
+                    f"{self.name} has an input_shape and takes one tensor or table, got {inputs}"
                 )
             return
         if not isinstance(inputs, Tensor) or inputs.dim() == 0:

@@ -16,6 +16,7 @@ import torch
 from cachetools import LRUCache
 from torch import Tensor
 
+from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack
@@ -289,7 +290,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         return self._rows.database.rows(query)[0][0]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._rows.task(name) is not None
+        return isinstance(name, str) and self._rows.task(composed(name)) is not None
 
     def __repr__(self) -> str:
         return f"TaskTable({len(self)} tasks)"
@@ -310,7 +311,7 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def learned(self, name: str) -> LearnedTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
-        task = self._rows.task(name) if isinstance(name, str) else None
+        task = self._rows.task(composed(name)) if isinstance(name, str) else None
         if task is None:
             raise unknown_task(name, self)
         return task

@@ -75,7 +75,7 @@ class TrainingRun:
         """How a task was learned, as plain values."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         recipe, metrics = dict(recipe), dict(self.metrics)
-        for name in ("columns", "pixels"):
+        for name in ("columns", "pixels", "shape"):
             if name in metrics:  # the tasks of a store share them, and their recipe is kept once
                 recipe[name] = metrics.pop(name)
         return {"recipe": recipe, "metrics": metrics, "created_at": now}
@@ -359,7 +359,7 @@ class Store:
 
     def versions(self, name: str) -> list[LearnedTask]:
         """All versions of a task, the present one last. Raises UnknownTaskError."""
-        self.tasks.learned(name)
+        name = self.tasks.learned(name).name
         return [self.rows.decode(row) for row in self.rows.task_rows(name)]
 
     def restore_version(self, name: str, version: int) -> None:
@@ -385,8 +385,7 @@ class Store:
         """Takes a task out with all its versions; the bank keeps its masks."""
         self.database.check_writable()
         with self.committing, self.database.transaction():
-            self.tasks.learned(name)
-            self.rows.remove_task(name)
+            self.rows.remove_task(self.tasks.learned(name).name)
 
     # What predictions need.
 

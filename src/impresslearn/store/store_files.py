@@ -131,9 +131,9 @@ def save_file(
             f"weights='seed' is for networks of at most {LARGEST_UNSTORED:,} parameters; yours has "
             f"{store.backbone.num_parameters:,}"
         )
-    chosen = None if names is None else _distinct(names)
-    for name in chosen or ():
-        store.tasks.learned(name)
+    chosen = None
+    if names is not None:
+        chosen = _distinct([store.tasks.learned(name).name for name in _distinct(names)])
     try:
         place = check_place(path)
     except InputError as error:

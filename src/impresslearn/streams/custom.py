@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from impresslearn.checks import check_name
+from impresslearn.checks import check_name, composed
 from impresslearn.data import (
     MEMORY_LIMIT,
     Augmentation,
@@ -35,7 +35,7 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
         raise InputError(f"tasks must map task names to (train, test), got {got}")
     made = []
     for task, parts in tasks.items():
-        check_name(task)
+        task = check_name(task)
         count = len(parts) if isinstance(parts, (tuple, list)) else 0
         if count != 2:
             got = f"{count} parts" if count else type(parts).__name__
@@ -73,7 +73,7 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
             files = [file for class_files in images.values() for file in class_files]
             loaders.append(partial(load_images, files, preprocessing))
             labels.append(tuple(images))
-        made.append(_task(folder.name, loaders, labels))
+        made.append(_task(composed(folder.name), loaders, labels))
     if not made:
         raise InputError(f"no task in {root}; expected {root}/TASK/train/CLASS/IMAGE files")
     return Stream(root.resolve().name, tuple(made))

@@ -1,0 +1,350 @@
+"""Many ways to give the same data: each teaches the same task, or is refused in one line."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils import data as torch_data
+
+import impresslearn as il
+from impresslearn.data.file_reader import FileReader
+from impresslearn.errors import ImpressLearnError
+from impresslearn.streams import import_torchvision
+from toys import Flow, Pairs, quick_learner, refused
+
+pandas = pytest.importorskip("pandas")
+polars = pytest.importorskip("polars")
+arrow = pytest.importorskip("pyarrow")
+hugging = pytest.importorskip("datasets")
+Image = pytest.importorskip("PIL.Image")
+
+COUNT, NAMES = 48, list("abcde")
+DRAW = np.random.default_rng(0)
+Y = np.arange(COUNT) % 3
+WORDS = np.array(["cat", "dog", "emu"])[Y]
+
+
+def drawn(high, noise, *shape):
+    """Whole numbers, which every type of number holds, near those of their class."""
+    near = DRAW.integers(0, high, (3, *shape))[Y]
+    return near + DRAW.integers(0, noise, (COUNT, *shape))
+
+
+X = (drawn(19, 5, 5) - 11).astype(np.float32)
+PIXELS = drawn(200, 55, 3, 8, 8).astype(np.uint8)
+IDS = drawn(8, 2, 6)
+PLAIN = {"table": X, "bits": (X > 0).astype(np.float32), "image": PIXELS, "ids": IDS}
+PLAIN["grey"] = PIXELS[:, :1]
+TABLE = pandas.DataFrame(X, columns=NAMES)
+LABELLED = TABLE.assign(label=Y)
+IMAGES = [Image.fromarray(each) for each in PIXELS.transpose(0, 2, 3, 1)]
+
+
+class OnlyArray:
+    """What only says how it becomes an array, as a table of a further library may."""
+
+    def __array__(self, dtype=None, copy=None):
+        return X
+
+
+def data_set():
+    return torch_data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+
+
+def rows():
+    return hugging.Dataset.from_dict({"x": X.tolist(), "label": Y.tolist()})
+
+
+def image_rows():
+    names = hugging.ClassLabel(names=["cat", "dog", "emu"])
+    form = hugging.Features({"image": hugging.Image(), "label": names})
+    return hugging.Dataset.from_dict({"image": IMAGES, "label": Y}, features=form)
+
+
+def mapped(folder):
+    np.save(folder / "x.npy", X)
+    return np.load(folder / "x.npy", mmap_mode="r")
+
+
+def loader(**settings):
+    return torch_data.DataLoader(data_set(), **settings)
+
+
+def batches():
+    return torch_data.BatchSampler(torch_data.RandomSampler(data_set()), 8, False)
+
+
+def repeating():
+    return torch_data.RandomSampler(data_set(), replacement=True)
+
+
+def image_folder(folder, *suffixes, below=""):
+    """Images in folders of classes, their suffixes in turn."""
+    for place, (image, word) in enumerate(zip(IMAGES, WORDS, strict=True)):
+        (folder / below / word).mkdir(parents=True, exist_ok=True)
+        image.save(folder / below / word / f"{place:02}.{suffixes[place % len(suffixes)]}")
+    return folder
+
+
+def npz(folder, **arrays):
+    np.savez(folder / "a.npz", **arrays)
+    return folder / "a.npz"
+
+
+def csv(folder, table, **settings):
+    table.to_csv(folder / "a.csv", index=False, **settings)
+    return folder / "a.csv"
+
+
+def parquet(folder, table):
+    table.to_parquet(folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def torch_folder(folder):
+    return import_torchvision("torchvision.datasets").ImageFolder(image_folder(folder, "png"))
+
+
+NUMBERED = pandas.Series(Y, index=range(COUNT, 0, -1))
+OBJECTS = np.array([*IMAGES, None], dtype=object)[:-1]
+BYTES, MISSING = list(WORDS.astype(bytes)), [None, *WORDS[1:]]
+LAST, TENSORS = torch.channels_last, torch.from_numpy(X)
+
+# Inputs of each kind; the labels are Y.
+INPUTS = {
+    "float64": ("table", lambda _: X.astype(np.float64)),
+    "int8": ("table", lambda _: X.astype(np.int8)),
+    "bool": ("bits", lambda _: X > 0),
+    "big-endian": ("table", lambda _: X.astype(">f4")),
+    "Fortran order": ("table", lambda _: np.asfortranarray(X)),
+    "read-only": ("table", lambda _: np.frombuffer(X.tobytes(), np.float32).reshape(X.shape)),
+    "memory-mapped": ("table", mapped),
+    "non-contiguous": ("table", lambda _: np.repeat(X, 2, axis=1)[:, ::2]),
+    "objects": ("table", lambda _: X.astype(object)),
+    "only __array__": ("table", lambda _: OnlyArray()),
+    "lists": ("table", lambda _: X.tolist()),
+    "list of tensors": ("table", lambda _: list(TENSORS)),
+    "Series of arrays": ("table", lambda _: pandas.Series(list(X))),
+    "requires_grad": ("table", lambda _: TENSORS.clone().requires_grad_()),
+    "DataFrame": ("table", lambda _: TABLE),
+    "mixed integers": ("table", lambda _: TABLE.astype({"a": "int64", "b": "int8"})),
+    "nullable": ("table", lambda _: TABLE.convert_dtypes()),
+    "truth values": ("bits", lambda _: pandas.DataFrame(X > 0)),
+    "polars": ("table", lambda _: polars.DataFrame(X, schema=NAMES)),
+    "polars, mixed": ("table", lambda _: polars.from_pandas(TABLE.astype({"a": "int64"}))),
+    "Arrow": ("table", lambda _: arrow.table(TABLE)),
+    "Arrow with an index": ("table", lambda _: arrow.table(TABLE.set_index(NUMBERED.index))),
+    "Hugging Face column": ("table", lambda _: rows()["x"]),
+    "channels_last": ("image", lambda _: torch.from_numpy(PIXELS).to(memory_format=LAST)),
+    "pixels in [0, 1]": ("image", lambda _: PIXELS.astype(np.float32) / 255),
+    "images": ("image", lambda _: IMAGES),
+    "array of images": ("image", lambda _: OBJECTS),
+    "Series of images": ("image", lambda _: pandas.Series(IMAGES)),
+    "grey images": ("grey", lambda _: [Image.fromarray(each) for each in PIXELS[:, 0]]),
+    "grey without channel": ("grey", lambda _: PIXELS[:, 0]),
+    "ids": ("ids", lambda _: torch.from_numpy(IDS).int()),
+}
+# Labels; the inputs are X.
+LABELS = {
+    "tuple": tuple(Y.tolist()),
+    "int8": Y.astype(np.int8),
+    "whole floats": Y.astype(np.float64),
+    "objects": Y.astype(object),
+    "a column": Y[:, None],
+    "tensor": torch.from_numpy(Y),
+    "Series": pandas.Series(Y),
+    "Series with an index": NUMBERED,
+    "Categorical": pandas.Categorical(Y),
+    "nullable": pandas.Series(Y, dtype="Int64"),
+    "polars": polars.Series(Y),
+    "Arrow": arrow.chunked_array([Y[:9], Y[9:]]),
+    "words": WORDS,
+    "Categorical of words": pandas.Categorical(WORDS),
+    "polars of words": polars.Series(WORDS, dtype=polars.Categorical),
+    "Arrow of words": arrow.array(WORDS.tolist()).dictionary_encode(),
+}
+# Labelled data as a whole.
+WHOLE = {
+    "Hugging Face": ("table", lambda _: rows()),
+    "Hugging Face as torch": ("table", lambda _: rows().with_format("torch")),
+    "Hugging Face as NumPy": ("table", lambda _: rows().with_format("numpy")),
+    "Hugging Face, streamed": ("table", lambda _: rows().to_iterable_dataset()),
+    "Hugging Face, Subset": ("table", lambda _: torch_data.Subset(rows(), range(COUNT))),
+    "Hugging Face, images": ("image", lambda _: image_rows()),
+    "Dataset of lists and words": ("table", lambda _: Pairs(X.tolist(), WORDS.tolist())),
+    "Dataset of images": ("image", lambda _: Pairs(IMAGES, Y)),
+    "TensorDataset": ("table", lambda _: data_set()),
+    "Subset": ("table", lambda _: torch_data.Subset(data_set(), range(COUNT))),
+    "ConcatDataset": ("table", lambda _: Pairs(X[:9], Y[:9]) + Pairs(X[9:], Y[9:])),
+    "DataLoader, two workers": ("table", lambda _: loader(batch_size=8, num_workers=2)),
+    "DataLoader, shuffled": ("table", lambda _: loader(batch_size=8, shuffle=True)),
+    "DataLoader, drop_last": ("table", lambda _: loader(batch_size=7, drop_last=True)),
+    "DataLoader, batch sampler": ("table", lambda _: loader(batch_sampler=batches())),
+    "DataLoader of images": ("image", lambda _: torch_data.DataLoader(Pairs(IMAGES, Y))),
+    "torchvision": ("image", torch_folder),
+    "folder of .png": ("image", lambda folder: image_folder(folder, "png")),
+    "folder of several suffixes": ("image", lambda it: image_folder(it, "png", "bmp", "tiff")),
+}
+FILES = {
+    ".csv": lambda folder: csv(folder, LABELLED),
+    ".csv, label first": lambda folder: csv(folder, LABELLED[["label", *NAMES]]),
+    ".csv, semicolons": lambda folder: csv(folder, LABELLED, sep=";"),
+    ".csv of words": lambda folder: csv(folder, TABLE.assign(label=WORDS)),
+    ".csv, 01": lambda folder: csv(folder, TABLE.assign(label=[f"0{each}" for each in Y])),
+    ".parquet": lambda folder: parquet(folder, LABELLED),
+    ".parquet with an index": lambda folder: parquet(folder, LABELLED.set_index(NUMBERED.index)),
+    ".parquet of words": lambda it: parquet(it, TABLE.assign(label=pandas.Categorical(WORDS))),
+    ".npz of words": lambda folder: npz(folder, X=X, y=WORDS),
+}
+
+REFUSED = {
+    "sparse": (lambda _: (TENSORS.to_sparse(), Y), "a dense tensor of numbers, got a sparse"),
+    "meta": (lambda _: (TENSORS.to("meta"), Y), "a dense tensor of numbers, got a sparse"),
+    "masked": (lambda _: (np.ma.array(X), Y), "dense array without missing values"),
+    "a column of words": (lambda _: (TABLE.assign(b=WORDS), Y), "column 'b' of the table holds"),
+    "words in Arrow": (lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y), "column 'b' of the"),
+    "numbered": (lambda _: (pandas.DataFrame(X)[[1, 0, 2, 3, 4]], Y), "are numbered 1, 0, 2"),
+    "two orders": (lambda _: (TABLE, pandas.Series(Y).iloc[::-1]), "have one index in two orders"),
+    "one-hot": (lambda _: (X, np.eye(3)[Y]), "for one-hot rows give labels.argmax"),
+    "bytes": (lambda _: (X, WORDS.astype(bytes)), "got b'emu'; decode them"),
+    "generator of labels": (lambda _: (X, iter(Y)), "in a list or array, got .*iterator"),
+    "zip": (lambda _: zip(X, Y, strict=True), "got zip, which can be read in one order only"),
+    "stream": (lambda _: Flow(lambda: zip(X, Y, strict=True)), "got Flow, which can be read in"),
+    "loaded": (lambda _: torch_data.DataLoader(Flow(lambda: X)), "got Flow, which can be read"),
+    "generator function": (lambda _: data_set, "must be a pair .*, got function"),
+    "list of pairs": (lambda _: list(zip(X, Y, strict=True)), r"got list of 48; .* by zip"),
+    "dictionary": (lambda _: {"x": X, "y": Y}, "got dict; give inputs and labels out of it"),
+    "DatasetDict": (lambda _: hugging.DatasetDict(train=rows()), "one part, as data\\['train'\\]"),
+    "three tensors": (lambda _: torch_data.TensorDataset(*[TENSORS] * 3), "item 0 is a tuple of 3"),
+    "columns": (lambda _: rows().from_pandas(LABELLED), r"one tensor or table, got Inputs\(a: "),
+    "part": (lambda _: loader(sampler=torch_data.SubsetRandomSampler([1])), "its own sampler"),
+    "repeats": (lambda _: loader(sampler=repeating()), "its own sampler"),
+    "own batches": (lambda _: loader(batch_sampler=[[0, 1], [2]]), "has its own sampler"),
+    "collate_fn": (lambda _: loader(collate_fn=list), "has its own sampler or collate_fn"),
+    "train and val": (lambda it: image_folder(it, "png", below="train"), "or give .*train if its"),
+    "file": (lambda folder: npz(folder, inputs=X, labels=Y), "is a file; .*, or load it and give"),
+}
+REFUSED_FILES = {
+    "names": (lambda folder: npz(folder, features=X, classes=Y), "expected one of inputs/labels"),
+    "bytes": (lambda it: npz(it, inputs=X, labels=WORDS.astype(bytes)), "decode them"),
+    ".pt": (lambda it: npz(it, x=X).rename(it / "a.pt"), "cannot read .*; expected"),
+    "no header": (lambda folder: csv(folder, LABELLED, header=False), "expected one column label"),
+    "commas": (lambda it: csv(it, LABELLED + 0.5, sep=";", decimal=","), "a finite number"),
+    "bytes in .parquet": (lambda it: parquet(it, TABLE.assign(label=BYTES)), "got b'cat'; decode"),
+    "no label in .parquet": (lambda it: parquet(it, TABLE.assign(label=MISSING)), "row 1 has no"),
+}
+REFUSED_INPUTS = {
+    "another column": (TABLE.assign(z=1), "the table has a column 'z'"),
+    "another column in Arrow": (arrow.table(TABLE.assign(z=1)), "the table has a column 'z'"),
+    "no such column": (TABLE[NAMES[:4]], "the table has no column 'e'"),
+    "data set": (data_set(), "without their labels, got TensorDataset"),
+    "loader": (loader(), "without their labels, got DataLoader"),
+    "rows": (rows(), r"one column of the data set, as data\['x'\]"),
+    "path": ("a.csv", "array, got str"),
+    "generator": (iter(X), "array, got .*iterator|generator"),
+}
+
+
+@functools.cache
+def backbone_of(kind):
+    if kind == "ids":
+        torch.manual_seed(0)
+        parts = nn.Embedding(9, 4), nn.Flatten(), nn.Linear(24, 12), nn.ReLU(), nn.Linear(12, 3)
+        return il.adapt(nn.Sequential(*parts), input_dtype=torch.long)
+    sizes = {"in_features": PLAIN[kind][0].size, "widths": (24, 12)}
+    return il.create_backbone("lenet_300_100", 3, head="own", **sizes)
+
+
+def learner_of(kind, **settings):
+    scale = None if kind == "ids" else il.Preprocessing.standardising(PLAIN[kind])
+    return quick_learner(backbone_of(kind), preprocessing=scale, **settings).add_random_masks(4)
+
+
+def taught(kind, data):
+    """A learner and one with a readout, that learned, learned further and were shown features."""
+    few = learner_of(kind, granularity="readout").learn_features(data, dimensions=6)
+    return [each.learn_task("a", data).update_task("a", data) for each in (learner_of(kind), few)]
+
+
+@functools.cache
+def reference_of(kind):
+    return taught(kind, (PLAIN[kind], Y))
+
+
+def assert_same(kind, data, inputs, classes=(0, 1, 2)):
+    for learner, reference in zip(taught(kind, data), reference_of(kind), strict=True):
+        assert learner.tasks_["a"].classes == classes
+        expected = reference.predict(PLAIN[kind], "a")
+        assert (learner.predict(inputs, "a") == np.array(classes)[expected]).all()
+        assert torch.allclose(reference.logits(inputs, "a"), reference.logits(PLAIN[kind], "a"))
+        assert learner.score(data, "a") == (expected == Y).mean() > 0.9
+
+
+def classes_in(way):
+    numbers = ("00", "01", "02") if "01" in way else (0, 1, 2)
+    return ("cat", "dog", "emu") if "words" in way or "folder" in way else numbers
+
+
+@pytest.mark.parametrize("way", INPUTS)
+def test_inputs(way, tmp_path):
+    kind, give = INPUTS[way]
+    assert_same(kind, (give(tmp_path), Y), give(tmp_path))
+
+
+@pytest.mark.parametrize("way", LABELS)
+def test_labels(way):
+    assert_same("table", (X, LABELS[way]), X, classes_in(way))
+
+
+@pytest.mark.parametrize("way", WHOLE)
+def test_labelled_data(way, tmp_path):
+    kind, give = WHOLE[way]
+    assert_same(kind, give(tmp_path), PLAIN[kind], classes_in(way))
+
+
+@pytest.mark.parametrize("way", FILES)
+def test_files(way, tmp_path):
+    path, reader = FILES[way](tmp_path), FileReader()
+    assert_same("table", reader.examples(path), reader.inputs(path).inputs, classes_in(way))
+
+
+@pytest.mark.parametrize("way", REFUSED)
+def test_what_is_refused(way, tmp_path):
+    give, line = REFUSED[way]
+    learner = reference_of("table")[0]
+    for verb in (learner.learn_task, learner.update_task, lambda _, data: learner.score(data, "a")):
+        name = "b" if verb == learner.learn_task else "a"
+        refused(line, verb, name, give(tmp_path), error=ImpressLearnError)
+
+
+@pytest.mark.parametrize("way", REFUSED_FILES)
+def test_files_that_are_refused(way, tmp_path):
+    make, line = REFUSED_FILES[way]
+    refused(line, FileReader().examples, make(tmp_path))
+
+
+@pytest.mark.parametrize("way", REFUSED_INPUTS)
+def test_inputs_that_are_refused(way):
+    learner, (inputs, line) = learner_of("table").learn_task("a", (TABLE, Y)), REFUSED_INPUTS[way]
+    refused(line, learner.predict, inputs, "a")
+
+
+@pytest.mark.parametrize("frame", [TABLE, polars.from_pandas(TABLE), arrow.table(TABLE)])
+def test_columns_in_another_order(frame):
+    learner = learner_of("table").learn_task("a", (frame, Y))
+    for other in (TABLE, polars.from_pandas(TABLE), arrow.table(TABLE)):
+        turned = other.select(NAMES[::-1]) if hasattr(other, "select") else other[NAMES[::-1]]
+        assert torch.equal(learner.logits(turned, "a"), learner.logits(frame, "a"))
+        assert learner.score((turned, Y), "a") == learner.score((frame, Y), "a") > 0.9
+
+
+def test_channels_first_and_last():
+    learner, last = learner_of("image").learn_task("a", (IMAGES, Y)), PIXELS.transpose(0, 2, 3, 1)
+    assert torch.equal(learner.logits(last, "a"), learner.logits(PIXELS, "a"))
+    assert torch.equal(learner.logits(PIXELS.reshape(COUNT, -1), "a"), learner.logits(PIXELS, "a"))
+    learner = learner_of("image").learn_task("a", (last, Y))
+    refused(
+        r"shape \(3, 8, 8\) cannot be given the shape \(8, 8, 3\)", learner.predict, IMAGES, "a"
+    )
