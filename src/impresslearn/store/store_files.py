@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from impresslearn import __version__
-from impresslearn.checks import check_choice
+from impresslearn.checks import check_choice, composed
 from impresslearn.errors import InputError, StoreError
 from impresslearn.files import check_place, new_file, reason_of
 from impresslearn.kernels.compiling import forkable_lock
@@ -177,7 +177,7 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> list[TaskInf
     with closing(Database(path, readonly=True)) as database:
         _read_head(database)
         rows = Rows(database, None)
-        infos = rows.infos(name)
+        infos = rows.infos(name and composed(name))
         if name is not None and not infos:
             raise unknown_task(name, list(rows.names()))
         return infos
