@@ -114,7 +114,7 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
     except OverflowError:  # an integer beyond the range of floats
         valid = False
     if not valid:
-        bound = "a finite number" if low == -math.inf else f"a number of at least {low:g}"
+        bound = "a finite number" if low == -math.inf else f"a finite number of at least {low:g}"
         bound = bound if high == math.inf else f"a number from {low:g} to {high:g}"
         raise InputError(f"{name} must be {bound}, got {shown(value)}")
     return float(value)

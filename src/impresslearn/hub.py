@@ -176,8 +176,7 @@ def _hub_errors(repo_id: str, filename: str) -> Iterator[None]:
         response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
         status = None if response is None else response.status_code
         if status in (401, 403):
-            line = f"no permission for {repo_id}; pass token=... with access to it"
-            raise InputError(line) from None
+            raise InputError(f"no permission for {repo_id}; pass token=... with access") from None
         reason = f"status {status}" if status else " ".join(str(error).split())
         line = f"cannot transfer {filename} of {repo_id}: {reason}"
         raise MissingDataError(f"{line}; check the connection and HF_ENDPOINT") from None

@@ -137,7 +137,7 @@ def test_methods_suit_the_network(monkeypatch):
         ({"tasks": {}}, "more tasks than its 0 basis tasks, got 0"),
         ({"basis": 4}, "more tasks than its 4 basis tasks, got 4"),
         ({"basis": -1}, "basis must be an integer"),
-        ({"max_seconds": -1.0}, "max_seconds must be a number of at least 0"),
+        ({"max_seconds": -1.0}, "max_seconds must be a finite number of at least 0"),
         ({"tasks": {"a": blobs(count=3)}}, "task 'a' has too few examples to hold some back"),
         ({"tasks": {"a": pictures()}}, "16"),
         ({"backbone": torch.nn.Linear(2, 2)}, "backbone must come from create_backbone or adapt"),

@@ -59,9 +59,9 @@ def test_a_setting_is_fixed_once_the_learner_is_made(name, tmp_path):
         ({"granularity": "x"}, "granularity must be one of"),
         ({"precision": "int3"}, "precision must be one of"),
         ({"output_scale": "no"}, "output_scale must be True or False, got 'no'"),
-        ({"penalty": float("nan")}, "penalty must be a number of at least 0"),
+        ({"penalty": float("nan")}, "penalty must be a finite number of at least 0"),
         ({"bit_price": 3}, "bit_price is for precision=.coded.; with 'float32' it has no effect"),
-        ({"penalty": -1}, "penalty must be a number of at least 0"),
+        ({"penalty": -1}, "penalty must be a finite number of at least 0"),
         ({"sparsity": 95}, "did you mean 0.95"),
         ({"sparsity": 1.0}, "must lie in"),
         ({"sparsity": -0.1}, "must lie in"),
@@ -200,7 +200,7 @@ def test_a_preset_takes_entries_of_its_recipes():
     assert learner(task_recipe=Recipe(epochs=1)).task_recipe == Recipe(epochs=1)
     for settings, line in (
         ({"task_recipe": {"epoch": 1}}, "Recipe has no argument 'epoch'; did you mean 'epochs'"),
-        ({"recipe": 3}, "a recipe must be a Recipe or a mapping of its entries, got 3"),
+        ({"recipe": 3}, "a recipe must be a Recipe or map its entries, got 3"),
         ({"task_recipe": None}, "a recipe must be a Recipe"),
         ({"bit_prise": 1}, "ImpressLearner has no argument 'bit_prise'; did you mean 'bit_price'"),
     ):

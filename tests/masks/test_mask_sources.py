@@ -113,8 +113,8 @@ def test_a_learner_adds_masks_of_any_source():
 
 def test_other_things_than_layers_and_ones_are_an_error_of_one_line():
     backbone = lenet()
-    refused("layers must be those of a network", random_mask, backbone, [1, 1, 1], 0)
-    refused("layers must be those of a network", disjoint_mask, backbone, 2, 0, 0)
+    refused("layers must be those of backbone", random_mask, backbone, [1, 1, 1], 0)
+    refused("layers must be those of backbone", disjoint_mask, backbone, 2, 0, 0)
     refused("a number for each of 3 layers, got 0.9", random_mask, backbone.layers, 0.9, 0)
     counts = [torch.tensor(1), torch.tensor(2), torch.tensor(3)]
     drawn = random_mask(backbone.layers, counts, 0)

@@ -307,6 +307,8 @@ il.score_inference(learner, {"letters": data}, inputs=8, trials=0)
 """,
     "Streams": """
 il.streams.rotated_digits(tasks=0)
+il.streams.rotated_digits(task=3)
+il.streams.permuted_digits(seeds=3)
 il.streams.rotated_digits(tasks="five")
 il.streams.rotated_digits(angles=[])
 il.streams.rotated_digits(angles=["left"])
@@ -327,6 +329,8 @@ stream.for_validation(fraction=1.5)
 """,
     "Comparing": """
 il.evaluate(learner, {})
+il.evaluate(learner)
+il.evaluate(learner, tasks, base=1)
 il.evaluate(object(), tasks)
 il.evaluate(learner, tasks, basis=9)
 il.evaluate(learner, tasks, basis=-1)
@@ -388,6 +392,8 @@ il.load("mine.impress")
 il.load("mine.impress", module=nn.Linear(16, 3))
 il.load("mine.impress", module="net.py")
 il.load(5)
+il.load()
+il.open_store("shop.impress", readonl=True)
 il.open_store("nothing.impress")
 il.open_store("data.npz")
 il.open_store("shop.impress", timeout=-1)
@@ -545,7 +551,6 @@ tasks shop.impress leters
 tasks notes.txt
 tasks other.impress
 tasks zero.impress
-tasks mine.impress
 info shop.impress leters
 info nothing.impress
 verify damaged.impress

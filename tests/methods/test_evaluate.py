@@ -128,7 +128,7 @@ def test_a_method_may_say_its_bytes_and_nothing_else(size):
     assert not found.roles
     method.tasks_["first"].bytes = "much"
     refused(
-        "task 'first': bytes must be a number of at least 0, got 'much'",
+        "task 'first': bytes must be a finite number of at least 0, got 'much'",
         il.evaluate,
         method,
         shifted(),

@@ -136,7 +136,7 @@ def test_classes_and_normalisation_may_be_those_of_a_pretrained_network():
         ({"tasks": 3}, "3 tasks of 3 classes need 9 classes, there are 6"),
         ({"classes_per_task": 0}, "classes_per_task must be"),
         ({"mean": [0.5]}, r"mean and std must be three numbers each, got \[0.5\]"),
-        ({"std": [1, 0, 1]}, "std must be a number of at least 1e-06, got 0"),
+        ({"std": [1, 0, 1]}, "std must be a finite number of at least 1e-06, got 0"),
     ):
         refused(message, split_cifar100, **{"tasks": 2, **chosen, **changes})
 

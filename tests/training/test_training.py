@@ -161,9 +161,9 @@ def test_dropout_follows_the_seed_and_global_randomness_is_left_alone():
     [
         ({"optimizer": "lion"}, "one of adam, adamw, rmsprop, sgd, got 'lion'"),
         ({"lr": 0}, "lr > 0.*got lr=0"),
-        ({"lr": math.nan}, "lr must be a number of at least 0, got nan"),
+        ({"lr": math.nan}, "lr must be a finite number of at least 0, got nan"),
         ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
-        ({"epochs": -1}, "epochs must be a number of at least 0, got -1"),
+        ({"epochs": -1}, "epochs must be a finite number of at least 0, got -1"),
         ({"min_steps": -1}, "min_steps must be an integer of at least 0, got -1"),
         ({"label_smoothing": 1}, "label_smoothing in .0, 1., got .*label_smoothing=1"),
     ],

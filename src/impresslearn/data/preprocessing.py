@@ -377,5 +377,5 @@ def _numbers(name: str, values: Any) -> float | tuple[float, ...]:
 
 def _items(name: str, values: Any) -> Sequence[Any]:
     if not isinstance(values, (tuple, list)) or not values:
-        raise InputError(f"{name} must be a list with an entry or more, got {values!r}")
+        raise InputError(f"{name} must be a list of one or more entries, got {values!r}")
     return values

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from impresslearn.checks import check_known
+from impresslearn.checks import check_known, clear_calls
 from impresslearn.errors import InputError, StoreError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.settings import restored_settings
 from impresslearn.store import CACHE_BYTES, Store, load_file, open_file
 
 
+@clear_calls
 def load(
     path: str | os.PathLike,
     *,
@@ -39,6 +40,7 @@ def load(
     return _learner(load_file, path, settings, module=module, device=device)
 
 
+@clear_calls
 def open_store(
     path: str | os.PathLike,
     *,
@@ -88,8 +90,7 @@ def _learner(
         try:
             stored = restored_settings(plain)
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            line = f"the settings of a learner in {path} cannot be used: {error}"
-            raise StoreError(line) from None
+            raise StoreError(f"the settings in {path} cannot be used: {error}") from None
         preprocessing = settings.get("preprocessing", stored["preprocessing"])
         if preprocessing != stored["preprocessing"]:
             raise InputError(

@@ -94,8 +94,7 @@ class LearnerSettings:
         for name, kind in kinds.items():
             value = getattr(self, name)
             if not isinstance(value, kind):
-                got = type(value).__name__
-                raise InputError(f"{name} must be a {kind.__name__}, got {got}")
+                raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
 
     @cached_property
     def spec(self) -> CoefficientSpec:

@@ -130,8 +130,7 @@ class Trainer:
         """Learns new tasks; `batched`: tasks of one size side by side."""
         store, backbone = self.store, self.store.backbone
         if not isinstance(tasks, Mapping):
-            kind = type(tasks).__name__
-            raise InputError(f"tasks must map names to labelled data, got {kind}")
+            raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             store.check_new_task(name)
@@ -317,8 +316,7 @@ class Trainer:
         """
         store, backbone = self.store, self.store.backbone
         if backbone.own_head is None:
-            line = 'a readout is a head of the task\'s own; make the network with head="own"'
-            raise InputError(line)
+            raise InputError('a readout is a head of a task; make the network with head="own"')
         if backbone.has_task_statistics:
             raise InputError(
                 "a readout uses features of networks with one set of norm statistics; make the "

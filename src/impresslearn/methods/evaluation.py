@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from cachetools import LRUCache, cached
 
-from impresslearn.checks import check_integer, check_number
+from impresslearn.checks import check_integer, check_number, clear_calls
 from impresslearn.data import Examples
 from impresslearn.data.conversion import users_code
 from impresslearn.errors import InputError, error_prefix, visible
@@ -195,6 +195,7 @@ class Evaluation:
         return self.table().html()
 
 
+@clear_calls
 def evaluate(
     method: Method, stream: Tasks, *, basis: int = 0, progress: bool = False
 ) -> Evaluation:

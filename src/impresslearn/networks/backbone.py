@@ -399,9 +399,8 @@ class Backbone(ReadOnlySettings):
             moved.module.to(torch.device(device))
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, AssertionError, TypeError) as error:
-            line = f"device {device!s} cannot be used; take cpu, or cuda where torch finds a GPU"
-            raise InputError(line) from error
+        except (RuntimeError, AssertionError, TypeError):
+            raise InputError(f"device {device} cannot be used; use cpu, or cuda on a GPU") from None
         moved._link()
         return moved
 

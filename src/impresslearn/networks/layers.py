@@ -169,8 +169,7 @@ def unwrapped(module: Any) -> nn.Module:
 def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
     """The layers of a network. Raises InputError for anything else."""
     if not isinstance(layers, Sequence) or not all(isinstance(x, MaskableLayer) for x in layers):
-        kind = type(layers).__name__
-        raise InputError(f"layers must be those of a network, backbone.layers; got {kind}")
+        raise InputError(f"layers must be those of backbone.layers; got {type(layers).__name__}")
     return tuple(layers)
 
 

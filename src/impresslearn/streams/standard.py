@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from impresslearn.checks import check_integer, check_number
+from impresslearn.checks import check_integer, check_number, clear_calls
 from impresslearn.data import classes_of
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams.draws import (
@@ -39,6 +39,7 @@ CIFAR_SUBSET = "cifar100-subset.npz"
 Splits = tuple[Pixels, Pixels]
 
 
+@clear_calls
 def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None = None) -> Stream:
     """Each task shows all small digits turned counter-clockwise by one angle.
 
@@ -54,6 +55,7 @@ def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None 
     return _rotated("rotated_digits", _digits(seed), chosen)
 
 
+@clear_calls
 def permuted_digits(tasks: int = 15, seed: int = 0) -> Stream:
     """Each task shows all small digits with their 64 pixels in a random order.
 
@@ -66,6 +68,7 @@ def permuted_digits(tasks: int = 15, seed: int = 0) -> Stream:
     return _permuted("permuted_digits", _digits(seed), tasks, seed)
 
 
+@clear_calls
 def rotated_mnist(
     tasks: int = 20,
     seed: int = 0,
@@ -90,6 +93,7 @@ def rotated_mnist(
     return _rotated("rotated_mnist", mnist_splits(root, download), chosen)
 
 
+@clear_calls
 def permuted_mnist(
     tasks: int = 110, seed: int = 0, root: str | Path = "data", download: bool = True
 ) -> Stream:
@@ -103,6 +107,7 @@ def permuted_mnist(
     return _permuted("permuted_mnist", mnist_splits(root, download), tasks, seed)
 
 
+@clear_calls
 def split_cifar100(
     tasks: int = 20,
     classes_per_task: int = 5,

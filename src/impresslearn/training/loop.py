@@ -100,8 +100,7 @@ class Recipe:
         if isinstance(change, Recipe):
             return change
         if not isinstance(change, Mapping):
-            line = "a recipe must be a Recipe or a mapping of its entries"
-            raise InputError(f"{line}, got {change!r}")
+            raise InputError(f"a recipe must be a Recipe or map its entries, got {change!r}")
         return replace(self, **change)
 
     def total_steps(self, examples: int) -> int:
