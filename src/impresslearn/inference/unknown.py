@@ -21,10 +21,12 @@ from torch import Tensor
 
 from impresslearn.data import Inputs
 from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import TaskView
 from impresslearn.training.loop import entropies
 
 PROFILED_INPUTS = 512
+SHUFFLED_INPUTS = 128  # of these, whose features are shuffled: their mean entropy needs fewer
 GROUPS = 256
 # Groups of values that are kept: the ones of least variance.
 QUIET = 4
@@ -132,16 +134,21 @@ class TaskProfile:
         return max((self.own_entropy + self.shuffled_entropy) / 2, 1.5 * self.own_entropy)
 
 
-def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> TaskProfile:
+def task_profile(
+    backbone: Backbone, view: TaskView, inputs: Tensor | Inputs, logits: Tensor | None = None
+) -> TaskProfile:
     """The profile of a task.
 
     - view: the task, ready to compute.
-    - inputs: its own inputs (n, ...), of which the first 512 are used.
+    - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`.
+    - logits: (n, K) of these inputs where they are known, which saves a pass.
     """
-    own = inputs[:PROFILED_INPUTS]
+    own = inputs
     # Shuffled features stand for foreign inputs: a task is learned without seeing any.
-    shuffled = own.map(_shuffled) if isinstance(own, Inputs) else _shuffled(own)
-    logits = view.outputs(backbone, own)
+    few_rows = spread_rows(own, SHUFFLED_INPUTS)
+    shuffled = few_rows.map(_shuffled) if isinstance(own, Inputs) else _shuffled(few_rows)
+    if logits is None:
+        logits = view.outputs(backbone, own)
     relative = []
     for outputs in (logits, view.outputs(backbone, shuffled)):
         mean_entropy = (entropies(outputs) / largest_entropy(view.num_classes)).mean()
@@ -150,6 +157,12 @@ def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) ->
     few = _are_inputs(backbone, own) and seen.shape[1] <= FEW_FEATURES
     own_entropy, shuffled_entropy = relative
     return TaskProfile(own_entropy, shuffled_entropy, _input_statistics(seen, few))
+
+
+def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
+    """The bytes that the profile of a task with these inputs takes at most."""
+    numbers = FEW_FEATURES if isinstance(inputs, Inputs) else min(FEW_FEATURES, inputs[0].numel())
+    return 4 + max(16 + 3 * QUIET, 17 + numbers + numbers % 2)
 
 
 def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:

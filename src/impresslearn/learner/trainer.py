@@ -18,11 +18,13 @@ from torch import Tensor
 
 from impresslearn.checks import check_flag, check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import trainable_numbers
-from impresslearn.coefficients.parametrisation import Coefficients
-from impresslearn.coefficients.readout import Projection, Readout, fit_readout
+from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients
+from impresslearn.coefficients.quantisation import Grids
+from impresslearn.coefficients.readout import Projection, Readout, ReadoutFit
 from impresslearn.data import Examples, Inputs, Preprocessing, classes_of, grown_classes, to_batches
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
+from impresslearn.inference.unknown import largest_profile_bytes
 from impresslearn.learner.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
@@ -38,6 +40,7 @@ from impresslearn.networks.inputs import (
 from impresslearn.networks.prediction import BATCH, TrainingPhase
 from impresslearn.store import LearnedTask, Store
 from impresslearn.store.store import TrainingRun
+from impresslearn.store.tasks import label_map_bytes
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
@@ -47,6 +50,8 @@ from impresslearn.training.progress import Progress
 MAX_PRICE_TRIALS = 8
 # The least factor by which the price rises; each further time its power doubles.
 MIN_PRICE_RISE = 1.15
+# Components of features that the first task over a network of many features learns for all.
+COMPONENTS = 256
 # A task whose final loss is below this share of the loss by chance has learned something.
 CHANCE_LOSS_RATIO = 0.98
 # JSON values that a caller keeps in a task's history.
@@ -116,7 +121,7 @@ class Trainer:
         metrics = _metrics(about, started, len(examples), results[0])
         run = TrainingRun(examples, classes, first_phase, metrics)
         store.commit_basis(masks, recipes, run, heads[0], settings.precision)
-        self._warn_if_at_chance(names[0], (examples, classes), results[0], None)
+        self._warn_if_at_chance(names[0], (examples, classes), results[0])
 
     @torch.inference_mode(False)
     def learn_tasks(
@@ -202,9 +207,7 @@ class Trainer:
             examples = checked_examples(backbone, labelled, self.preprocessing)
             prepared = examples, classes_of(examples.labels)
             features.append(self._features(prepared, num_masks, residual)[0])
-        projection = Projection.of(torch.cat(features), dimensions, num_masks, residual)
-        matrix = projection.matrix.to(backbone.device)
-        store.commit_projection(replace(projection, matrix=matrix))
+        self._keep_projection(torch.cat(features), dimensions, num_masks, residual)
 
     def _learn_one(
         self,
@@ -222,13 +225,13 @@ class Trainer:
         - fitted: a training that was done already, at the settings' price.
         """
         settings, started = self.settings, time.perf_counter()
+        if self._closed_form:
+            self._learn_readout(name, data, seed, about, replaced)
+            return
         for trial in count():
             if fitted is not None:
                 coefficients, phase, result = fitted
                 fitted = None
-            elif self._closed_form:
-                coefficients, result = self._fit_readout(data, settings), None
-                phase = TrainingPhase.begin(self.store.backbone, self.store.shared)
             else:
                 training, trained = self._problem(name, data, seed, settings, replaced)
                 result = training.fit(trained)
@@ -244,7 +247,7 @@ class Trainer:
                 max_bytes=settings.max_bytes,
             )
             if size is None:
-                self._warn_if_at_chance(name, data, result, coefficients)
+                self._warn_if_at_chance(name, data, result)
                 return
             settings = _at_higher_price(settings, name, size, trial)
 
@@ -286,28 +289,97 @@ class Trainer:
         return training, numbers
 
     @torch.no_grad()
-    def _fit_readout(self, data: TrainingData, settings: LearnerSettings) -> Coefficients:
-        """A readout of the features under every mask, or of their projection kept last.
+    def _learn_readout(
+        self,
+        name: str,
+        data: TrainingData,
+        seed: int,
+        about: Mapping[str, Any],
+        replaced: LearnedTask | None,
+    ) -> None:
+        """Fits a readout of at most max_bytes and commits it; the network sees the data once.
 
         Inputs are taken as they are, without augmentation.
         """
-        store, head = self.store, self.store.backbone.own_head
+        settings, started = self.settings, time.perf_counter()
+        store, backbone, (examples, classes) = self.store, self.store.backbone, data
         number, projection = store.last_projection()
         num_masks, residual = self._feature_networks()
         if projection is not None:
             num_masks, residual = projection.num_masks, projection.residual
         features, targets = self._features(data, num_masks, residual)
-        readout, grids = fit_readout(
-            features,
-            targets,
-            len(data[1]),
-            projection=projection,
-            bias=head is not None and len(head.shapes) == 2,
-            bit_price=settings.spec.bit_price,
-        )
-        numbers = tuple(values.to(store.backbone.device) for values in readout)
-        part = Readout(len(numbers[0]), number, residual)
-        return Coefficients((part,), (numbers,), num_masks, grids)
+        if projection is None and backbone.pretrained and settings.precision == "coded":
+            number, projection = self._first_projection(features, num_masks, residual)
+        head = backbone.own_head
+        bias = head is not None and len(head.shapes) == 2
+        fit = ReadoutFit(features, targets, len(classes), projection=projection, bias=bias)
+
+        def coefficients(numbers: tuple[Tensor, ...], grids: Grids | None) -> Coefficients:
+            moved = tuple(values.to(backbone.device) for values in numbers)
+            part = Readout(len(moved[0]), number, residual)
+            return Coefficients((part,), (moved,), num_masks, grids)
+
+        if settings.precision == "coded":
+            learned = self._within_budget(name, fit, coefficients, data)
+        else:
+            learned = coefficients(fit.exact(), None)
+        phase = TrainingPhase.begin(backbone, store.shared)
+        metrics = _metrics(about, started, len(examples), None)
+        run = TrainingRun(*data, phase, metrics, features)
+        history = settings.task_history(seed)
+        store.commit_learned(name, learned, settings.precision, history, run, replaced=replaced)
+        # It has no loss to look at: a readout is zero where nothing was learned.
+        if not any(tensor.any() for tensor in learned.tensors()):
+            self._warn_if_at_chance(name, data, None)
+
+    def _within_budget(
+        self,
+        name: str,
+        fit: ReadoutFit,
+        coefficients: Callable[[tuple[Tensor, ...], Grids], Coefficients],
+        data: TrainingData,
+    ) -> Coefficients:
+        """The best readout at the price of bits that leaves the task within max_bytes."""
+        settings, (examples, classes) = self.settings, data
+        room = None
+        if settings.max_bytes is not None:
+            profile = largest_profile_bytes(some_inputs(examples, 1))
+            room = 8.0 * (settings.max_bytes - label_map_bytes(classes) - profile)
+        surplus = 0.0  # what the weights' code leaves out: the bias, models, steps, whole words
+        while True:
+            rounded = fit.rounded(settings.bit_price, None if room is None else room - surplus)
+            if rounded is None:
+                raise InputError(
+                    f"task {name!r} does not fit into max_bytes = {settings.max_bytes}: labels, "
+                    "profile and bias alone take most of them; raise it"
+                )
+            learned = coefficients(*rounded)
+            if room is None:
+                return learned
+            stored = store_coefficients(
+                learned, settings.precision, self.store.backbone, len(classes)
+            )
+            if 8 * stored.nbytes <= room:
+                return learned
+            surplus += 8 * stored.nbytes - room
+
+    def _first_projection(
+        self, features: Tensor, num_masks: int, residual: bool
+    ) -> tuple[int, Projection | None]:
+        """Learns the projection that all readouts share from the first task with enough examples.
+
+        Components of one task's features serve other tasks almost as well as those of many tasks.
+        """
+        if features.shape[1] < 2 * COMPONENTS or len(features) < COMPONENTS:
+            return 0, None
+        return self._keep_projection(features, COMPONENTS, num_masks, residual)
+
+    def _keep_projection(
+        self, features: Tensor, dimensions: int, num_masks: int, residual: bool
+    ) -> tuple[int, Projection]:
+        projection = Projection.of(features, dimensions, num_masks, residual)
+        projection = replace(projection, matrix=projection.matrix.to(self.store.backbone.device))
+        return self.store.commit_projection(projection), projection
 
     def _feature_networks(self) -> tuple[int, bool]:
         """How many masks give features, and whether the network itself does.
@@ -353,7 +425,6 @@ class Trainer:
         name: str,
         data: TrainingData,
         result: FitResult | None,
-        coefficients: Coefficients | None,
     ) -> None:
         """Warns if a task predicts its training examples no better than its commonest class does.
 
@@ -365,10 +436,6 @@ class Trainer:
         shares = counts / counts.sum()
         chance_loss = -float(shares @ np.log(shares))  # nats, of always predicting the shares
         if result is not None and result.final_loss < CHANCE_LOSS_RATIO * chance_loss:
-            return
-        # A readout has no loss to look at: it is zero where nothing was learned.
-        numbers = coefficients.tensors() if coefficients and self._closed_form else ()
-        if any(tensor.any() for tensor in numbers):
             return
         # Only now is it worth predicting, and some of the examples are enough.
         store = self.store

@@ -41,7 +41,7 @@ from impresslearn.inference import PROFILED_INPUTS, task_profile
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import some_inputs
+from impresslearn.networks.inputs import spread_places
 from impresslearn.networks.prediction import (
     Statistics,
     TaskView,
@@ -64,12 +64,14 @@ class TrainingRun:
     - examples, classes: its training data.
     - phase: holds the norm statistics that were gathered.
     - metrics: plain values for the task's history.
+    - features: (n, f) of the examples, which a readout was fitted to.
     """
 
     examples: Examples | StreamedExamples
     classes: tuple[Label, ...]
     phase: TrainingPhase
     metrics: Mapping[str, Any]
+    features: Tensor | None = None
 
     def history(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """How a task was learned, as plain values."""
@@ -247,11 +249,12 @@ class Store:
             for row in rows:
                 self.rows.add_task(row)
 
-    def commit_projection(self, projection: Projection) -> None:
-        """Keeps a projection for later readouts."""
+    def commit_projection(self, projection: Projection) -> int:
+        """Keeps a projection for later readouts; returns its number."""
         self.commit_masks(())  # also masks that the bank had from the start
         with self.committing, self.database.transaction():
             self.rows.add_projection(projection)
+            return self.rows.projections()
 
     def _commit(
         self,
@@ -337,8 +340,15 @@ class Store:
             gathered = run.phase.statistics
             statistics = store_statistics(backbone, gathered, precision, view.weights, run.examples)
             view = replace(view, statistics=statistics.values)
-        inputs = some_inputs(run.examples, PROFILED_INPUTS)
-        profile = task_profile(backbone, view, inputs)
+        places = spread_places(len(run.examples), PROFILED_INPUTS)
+        logits = None
+        if run.features is not None:
+            # The network need not run again over inputs whose features are known.
+            weights = self._weights(task)
+            logits = run.features[torch.from_numpy(places)] @ weights["weight"] + weights.get(
+                "bias", 0.0
+            )
+        profile = task_profile(backbone, view, run.examples.inputs_at(places), logits)
         numbers = [
             torch.tensor([profile.own_entropy, profile.shuffled_entropy], dtype=torch.float32)
         ]
