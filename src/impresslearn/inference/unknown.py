@@ -145,8 +145,8 @@ def task_profile(
     """
     own = inputs
     # Shuffled features stand for foreign inputs: a task is learned without seeing any.
-    few_rows = spread_rows(own, SHUFFLED_INPUTS)
-    shuffled = few_rows.map(_shuffled) if isinstance(own, Inputs) else _shuffled(few_rows)
+    rows = spread_rows(own, SHUFFLED_INPUTS)
+    shuffled = rows.map(_shuffled) if isinstance(rows, Inputs) else _shuffled(rows)
     if logits is None:
         logits = view.outputs(backbone, own)
     relative = []

@@ -79,10 +79,10 @@ class Rows:
     """Reads and writes the rows of one store; what writes must be inside `Database.transaction`.
 
     - database: their tables.
-    - backbone: the network that the tasks belong to; without it they can only be listed.
+    - backbone: the network that the tasks belong to.
     """
 
-    def __init__(self, database: Database, backbone: Backbone | None) -> None:
+    def __init__(self, database: Database, backbone: Backbone) -> None:
         self.database, self.backbone = database, backbone
         self._decoded: LRUCache[str | None, LearnedTask] = LRUCache(DECODED_TASKS)
         self._generation: int | None = None
@@ -113,7 +113,7 @@ class Rows:
             row = self.database.row(f"{_SELECT} WHERE t.current AND t.name = ?", name)
         if row is None:
             return None
-        task = self.decode(self._checked(row))
+        task = self.decode(_checked(self.database, row))
         if generation is not None:
             with self._lock:
                 self._decoded[name] = task
@@ -125,7 +125,7 @@ class Rows:
         query = f"{_SELECT} WHERE t.current AND t.number > ? ORDER BY t.number LIMIT {BATCH}"
         while rows := self.database.rows(query, last):
             for row in rows:
-                yield self.decode(self._checked(row))
+                yield self.decode(_checked(self.database, row))
             last = rows[-1][-1]
 
     def task_rows(self, name: str | None = None) -> Iterator[TaskRow]:
@@ -133,25 +133,11 @@ class Rows:
         where = "" if name is None else "WHERE t.name = ?"
         values = () if name is None else (name,)
         for row in self.database.rows(f"{_SELECT} {where} ORDER BY t.number, t.version", *values):
-            yield self._checked(row)
-
-    def infos(self, name: str | None = None) -> list[TaskInfo]:
-        """The tasks that are in use, or all versions of one; no network is needed."""
-        where, values = ("t.current", ()) if name is None else ("t.name = ?", (name,))
-        infos = []
-        query = f"{_SELECT} WHERE {where} ORDER BY t.number, t.version"
-        for columns in self.database.rows(query, *values):
-            row = self._checked(columns)
-            try:
-                infos.append(task_info(row))
-            except UNREADABLE as error:
-                raise self.database.damaged(f"task {row.name[:80]!r}: {error}") from None
-        return infos
+            yield _checked(self.database, row)
 
     def names(self) -> Iterator[str]:
         """The tasks' names, in the order they were learned."""
-        for (name,) in self.database.rows("SELECT name FROM tasks WHERE current ORDER BY number"):
-            yield name
+        return task_names(self.database)
 
     def add_task(self, row: TaskRow) -> LearnedTask:
         """Writes a task of a new name, or the next version of a known task; returns it decoded.
@@ -185,13 +171,6 @@ class Rows:
             return decode_task(row, self.backbone)
         except UNREADABLE as error:
             raise self.database.damaged(f"task {row.name[:80]!r}: {error}") from None
-
-    def _checked(self, row: tuple) -> TaskRow:
-        task = TaskRow(*row[:-2])
-        # A missing document leaves no form.
-        if task.form is None or task.checksum() != row[-2]:
-            raise self.database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
-        return task
 
     def _forget(self, name: str) -> None:
         """Drops what is kept decoded of a task."""
@@ -271,6 +250,38 @@ class Rows:
         """Writes a value that the store has once."""
         query = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
         self.database.write(query, name, content, checksum(content))
+
+
+def task_infos(database: Database, name: str | None = None) -> list[TaskInfo]:
+    """The tasks of a store that are in use, or all versions of one; no network is needed.
+
+    Raises StoreError for a damaged row.
+    """
+    where, values = ("t.current", ()) if name is None else ("t.name = ?", (name,))
+    infos = []
+    query = f"{_SELECT} WHERE {where} ORDER BY t.number, t.version"
+    for columns in database.rows(query, *values):
+        row = _checked(database, columns)
+        try:
+            infos.append(task_info(row))
+        except UNREADABLE as error:
+            raise database.damaged(f"task {row.name[:80]!r}: {error}") from None
+    return infos
+
+
+def task_names(database: Database) -> Iterator[str]:
+    """The names of a store's tasks, in the order they were learned."""
+    for (name,) in database.rows("SELECT name FROM tasks WHERE current ORDER BY number"):
+        yield name
+
+
+def _checked(database: Database, columns: tuple) -> TaskRow:
+    """A row of `_SELECT`. Raises StoreError for a damaged one."""
+    task = TaskRow(*columns[:-2])
+    # A missing document leaves no form.
+    if task.form is None or task.checksum() != columns[-2]:
+        raise database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
+    return task
 
 
 class TaskTable(Mapping[str, TaskInfo]):

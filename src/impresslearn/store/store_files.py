@@ -23,7 +23,7 @@ from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank
 from impresslearn.store.database import Database
 from impresslearn.store.network import LARGEST_UNSTORED, add_tensors, describe, network_of
-from impresslearn.store.rows import Rows
+from impresslearn.store.rows import Rows, task_infos, task_names
 from impresslearn.store.store import CACHE_BYTES, Store
 from impresslearn.store.tasks import TaskInfo, checksum, unknown_task
 
@@ -176,10 +176,9 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> list[TaskInf
     """
     with closing(Database(path, readonly=True)) as database:
         _read_head(database)
-        rows = Rows(database, None)
-        infos = rows.infos(name and composed(name))
+        infos = task_infos(database, name and composed(name))
         if name is not None and not infos:
-            raise unknown_task(name, list(rows.names()))
+            raise unknown_task(name, list(task_names(database)))
         return infos
 
 
