@@ -10,7 +10,7 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn.errors import InputError
-from toys import FEATURES, QUICK, blobs, lenet, quick_learner
+from toys import FEATURES, blobs, lenet, quick_learner
 
 DTYPES = (torch.float64, torch.bfloat16, torch.float16)
 
@@ -102,14 +102,93 @@ def test_wrappers_are_taken_off(kind, tmp_path):
         assert torch.equal(again.logits(blobs(1)[0], "a"), logits)
 
 
-@pytest.mark.parametrize(
-    ("last", "line"),
-    [(nn.LogSoftmax(1), None), (nn.Softmax(1), "ends in softmax"), (nn.Sigmoid(), "in sigmoid")],
-)
-def test_what_a_network_may_end_in(last, line):
-    learner = quick_learner(il.adapt(network().append(last)), task_recipe=QUICK)
+class Last(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+CHANGES = "does not give the logits: what follows it changes them"
+ENDS = {
+    "log-softmax": (lambda _, x: x.log_softmax(1), None, None),
+    "tanh": (lambda _, x: 5 * x.tanh(), None, None),
+    "softmax": (lambda _, x: x.softmax(1), "ends in softmax", "ends in softmax"),
+    "softmin": (lambda _, x: (-x).softmax(1), "ends in softmax", "ends in softmax"),
+    "softmax, warm": (lambda _, x: (x / 4).softmax(1), "ends in softmax", "ends in softmax"),
+    "softmax in evaluation": (
+        lambda m, x: x if m.training else x.softmax(1), "ends in softmax", "ends in softmax",
+    ),
+    "sigmoid": (lambda _, x: x.sigmoid(), "ends in sigmoid", "ends in sigmoid"),
+    "hardsigmoid": (lambda _, x: nn.functional.hardsigmoid(x), "in sigmoid", "in sigmoid"),
+    "softplus": (lambda _, x: nn.functional.softplus(x), CHANGES, None),
+    "exp": (lambda _, x: x.exp(), CHANGES, None),
+    "a constant": (lambda _, x: x + 0.5, CHANGES, None),
+    "a constant a class": (
+        lambda _, x: x + torch.arange(3), "what follows it, or other layers need 3", None
+    ),
+    "half of the outputs": (lambda _, x: x[:, :2], "changes their number", "num_classes=2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("head", ["own", "shared"])
+@pytest.mark.parametrize("end", ENDS)
+def test_what_a_network_may_end_in(end, head):
+    module = network().append(Last(ENDS[end][0]))
+    line = ENDS[end][1 + (head == "shared")]
+    learner = quick_learner(il.adapt(module, head=head)).add_random_masks(4)
+    inputs, labels = blobs(1)
+    some = labels < (2 if head == "own" else 3)
     if line is None:
-        assert learner.add_random_masks(4).learn_task("a", blobs(1)).score(blobs(1), "a") > 0.8
+        learner.learn_task("a", (inputs[some], labels[some]))
     else:
         with pytest.raises(InputError, match=line):
-            learner.learn_task("a", blobs(1))
+            learner.learn_task("a", (inputs[some], labels[some]))
+
+
+class OwnLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 24) / 24)
+
+    def forward(self, x):
+        return x @ self.weight.T
+
+
+def ordered(**parts):
+    """A network that calls parts in the order of their names, defined in the order given."""
+
+    def forward(module, x):
+        for _, part in sorted(module.named_children()):
+            x = part(x)
+        return x
+
+    module = type("Ordered", (nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        module.add_module(name, part)
+    return module
+
+
+FIRST = nn.Linear(FEATURES, 24)
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        ({"b": nn.Linear(24, 3), "a": FIRST}, "b is called last; define b last"),
+        (
+            {"a": nn.Linear(FEATURES, 3), "c": nn.Linear(3, 3), "b": nn.Linear(3, 3)},
+            "of 2 outputs: c is called last; define c last",
+        ),
+        ({"a": FIRST, "b": nn.Linear(24, 24), "c": OwnLinear()}, "c, a OwnLinear, is called last"),
+        ({"a": FIRST, "b": nn.Linear(24, 3), "c": nn.LayerNorm(3)}, "c, a LayerNorm, is called"),
+        ({"a": FIRST, "b": nn.Linear(24, 3), "c": nn.PReLU(3)}, "c, a PReLU, is called last"),
+    ],
+)
+def test_what_is_called_last_is_named(parts, line):
+    inputs, labels = blobs(1)
+    learner = quick_learner(il.adapt(ordered(**parts))).add_random_masks(4)
+    with pytest.raises(InputError, match=line):
+        learner.learn_task("a", (inputs[labels < 2], labels[labels < 2]))

@@ -3,14 +3,17 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import impresslearn as il
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, NotLearnedWarning
 from toys import FEATURES, blobs, quick_learner
 
 
 class Net(nn.Module):
+    """Its subclasses do something odd between two layers."""
+
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
@@ -18,43 +21,43 @@ class Net(nn.Module):
         self.head = nn.Linear(24, 3)
 
     def forward(self, x):
-        return self.head(torch.relu(self.b(torch.relu(self.a(x)))))
+        return self.head(torch.relu(self.odd(x)))
+
+    def odd(self, x):
+        return self.b(torch.relu(self.a(x)))
 
 
-class NoGrad(Net):
-    def forward(self, x):
-        with torch.no_grad():
-            x = torch.relu(self.a(x))
-        return self.head(torch.relu(self.b(x)))
+class NoBackward(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: x.clone())
+    backward = staticmethod(lambda ctx, gradient: None)
 
 
-class Detached(Net):
-    def forward(self, x):
-        return self.head(torch.relu(self.b(torch.relu(self.a(x)).detach())))
+def inferred(m, x):
+    with torch.inference_mode():
+        x = m.a(x)
+    return m.b(x.clone())
 
 
-class Rounded(Net):
-    def forward(self, x):
-        return self.head(torch.relu(self.b((torch.relu(self.a(x)) > 0).float())))
-
-
-class Numpy(Net):
-    def forward(self, x):
-        hidden = torch.from_numpy(torch.relu(self.a(x)).detach().numpy())
-        return self.head(torch.relu(self.b(hidden)))
-
-
-class Reentrant(Net):
-    def forward(self, x):
-        return self.head(torch.relu(checkpoint(self.b, self.a(x), use_reentrant=True)))
-
-
-class Checkpointed(Net):
-    def forward(self, x):
-        return self.head(torch.relu(checkpoint(self.b, self.a(x), use_reentrant=False)))
+CUT = {
+    "no_grad": lambda m, x: m.b(torch.no_grad()(m.a)(x)),
+    "inference_mode": inferred,
+    "detach": lambda m, x: m.b(m.a(x).detach()),
+    "detach in training": lambda m, x: m.b(m.a(x).detach() if m.training else m.a(x)),
+    "compared": lambda m, x: m.b((m.a(x) > 0).float()),
+    "integers": lambda m, x: m.b((4 * m.a(x)).int().float()),
+    "argmax": lambda m, x: m.b(functional.one_hot(m.a(x).argmax(1), 24).float()),
+    "numpy": lambda m, x: m.b(torch.from_numpy(m.a(x).detach().numpy())),
+    "list": lambda m, x: m.b(torch.tensor(m.a(x).tolist())),
+    "data of a weight": lambda m, x: m.b(functional.linear(x, m.a.weight.data)),
+    "no backward": lambda m, x: m.b(NoBackward.apply(m.a(x))),
+}
 
 
 SKIP = {"skip": ["unused.*"]}
+
+
+def odd(function):
+    return type("Odd", (Net,), {"odd": function})
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -63,14 +66,14 @@ SKIP = {"skip": ["unused.*"]}
     ("kind", "settings", "line"),
     [
         (Net, {}, "no gradient reaches unused.weight"),
-        (NoGrad, SKIP, "no gradient reaches a.weight of NoGrad"),
-        (Detached, SKIP, "no gradient reaches a.weight"),
-        (Rounded, SKIP, "no gradient reaches a.weight"),
-        (Numpy, SKIP, "no gradient reaches a.weight"),
-        (Reentrant, SKIP, "no gradient reaches .*b.weight"),
-        (Checkpointed, SKIP, "Checkpointed uses activation checkpointing"),
+        *((odd(function), SKIP, "no gradient reaches .*a.weight") for function in CUT.values()),
+        (odd(lambda m, x: checkpoint(m.b, m.a(x), use_reentrant=True)), SKIP, "reaches .*b.weight"),
+        (
+            odd(lambda m, x: checkpoint(m.b, m.a(x), use_reentrant=False)), SKIP,
+            "Odd uses activation checkpointing",
+        ),
     ],
-)
+)  # fmt: skip
 def test_layers_without_a_gradient_are_named(kind, settings, line, head):
     learner = quick_learner(il.adapt(kind(), head=head, **settings)).add_random_masks(3)
     for verb in (learner.learn_task, learner.learn_basis):
@@ -78,6 +81,24 @@ def test_layers_without_a_gradient_are_named(kind, settings, line, head):
             verb("a", blobs(1))
     assert not learner.tasks_
     assert len(learner.bank_) == 3
+
+
+FLAT = {
+    "sign": torch.sign,
+    "round": torch.round,
+    "times 0": lambda x: x.detach() + 0 * x,
+    "dead ReLU": lambda x: torch.relu(x - 1000),
+    "clamp": lambda x: x.clamp(100, 101),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.filterwarnings("ignore:'a' was not learned")
+def test_gradients_of_zero_are_told(name):
+    kind = odd(lambda m, x: m.b(FLAT[name](m.a(x))))
+    learner = quick_learner(il.adapt(kind(), **SKIP)).add_random_masks(3)
+    with pytest.warns(NotLearnedWarning, match=r"the gradient of a.weight.* of Odd is 0 so far"):
+        learner.learn_task("a", blobs(1))
 
 
 @pytest.mark.parametrize("last", [nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Identity, nn.GELU])

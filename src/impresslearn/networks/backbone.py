@@ -14,6 +14,7 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from math import prod
 from typing import Any, Literal, get_args
@@ -32,6 +33,7 @@ from impresslearn.errors import InputError
 from impresslearn.networks import norms
 from impresslearn.networks.layers import (
     HEADS,
+    MASKABLE,
     THIRDS,
     TUNED,
     Head,
@@ -295,7 +297,7 @@ class Backbone(ReadOnlySettings):
             raise InputError(
                 f"{self.name} must return logits {(len(inputs), outputs)}"
                 f"{' in training' * view.training}, returned {got}; "
-                f"{self._advice(got, len(inputs))}"
+                f"{self._advice(got, Inputs(*arguments, **named))}"
             )
         return logits
 
@@ -479,17 +481,38 @@ class Backbone(ReadOnlySettings):
         views[mode] = view
         return view
 
-    def _advice(self, got: tuple[int, ...] | str, rows: int) -> str:
+    @torch.no_grad()
+    def called_last(self, inputs: Tensor | Inputs) -> str | None:
+        """What is called after the layer defined last, and what to do; None for nothing."""
+        if isinstance(inputs, Tensor):
+            inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
+        view, called = copy.deepcopy(self)._view("eval"), [""]
+        for name, part in view.named_modules():
+            if next(part.parameters(recurse=False), None) is not None:
+                part.register_forward_pre_hook(lambda *_, name=name: called.append(name))
+        with suppress(Exception):  # its error was met before
+            view(*inputs.arguments, **inputs.named)
+        last, kind = called[-1], type(view.get_submodule(called[-1]))
+        if not last or (self.own_head and f"{last}.weight" == self.own_head.name):
+            return None
+        if issubclass(kind, MASKABLE):
+            return f"{last} is called last; define {last} last"
+        return f"{last}, a {kind.__name__}, is called last; let an nn.Linear be last"
+
+    def _advice(self, got: tuple[int, ...] | str, inputs: Inputs) -> str:
         """What to do about a network that returns something else than logits."""
+        rows = len(inputs)
         if isinstance(got, str):
             return "return the tensor of logits alone, or as an attribute or a key `logits`"
         if len(got) != 2:
             return "expected two dimensions: flatten the others away, and squeeze neither"
         if self.own_head is None or got[0] != rows:
-            return "check num_classes" if got[0] == rows else "expected one row for each input"
+            of_classes = f"adapt it with num_classes={got[1]}"
+            return of_classes if got[0] == rows else "expected one row for each input"
+        reason = self.called_last(inputs) or "what follows it changes their number; return them all"
         return (
-            f"{self.own_head.name}, the layer that was defined last, does not give the logits; "
-            f'define it last, or use head="shared", num_classes={got[1]}'
+            f"{self.own_head.name}, the layer that was defined last, does not give the logits: "
+            f'{reason}, or use head="shared", num_classes={got[1]}'
         )
 
     def _explained(self, error: Exception, inputs: Inputs) -> str | None:

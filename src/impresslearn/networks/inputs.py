@@ -23,6 +23,7 @@ from impresslearn.data.examples import raw
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
+from impresslearn.networks.backbone import Mode
 
 INTERNAL = frozenset(vars(nn.Module()))
 # float32 holds every integer below.
@@ -33,6 +34,9 @@ USUAL_DEVIATIONS = 0.1, 3.0
 LOOKED_AT = 1000
 # Inputs of the check of passes, and how far logits may be apart, as a share of the largest.
 PASSED, PASSED_SINGLE, PASSED_HALF = 4, 2e-3, 5e-2
+# What the last weights are multiplied by, to tell probabilities from logits.
+LARGE = 1e4
+MODES_COMPARED: tuple[Mode, ...] = ("eval", "train", "eval")
 # Prepared examples of a task and its classes.
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 
@@ -98,18 +102,7 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     name, probe = backbone.name, copy.deepcopy(backbone)  # what changes is the copy
     attributes = _attributes_of(probe._view("eval"))
     logits = probe.forward({}, inputs)
-    changed: dict[str, list[str]] = {}
-    for owner, values in _attributes_of(probe._view("eval")).items():
-        keys = [key for key in values if values[key] is not attributes[owner].get(key)]
-        if keys:
-            changed[owner] = keys
-    for key, parameter in probe.module.named_parameters():
-        if not torch.equal(parameter, backbone.module.get_parameter(key)):
-            raise InputError(
-                f"{name} writes to its parameter {key} in a pass, so it is not frozen; run it on "
-                "data until it has its final values, and switch that off before adapt"
-            )
-    backbone.changing.update({owner: tuple(keys) for owner, keys in changed.items()})
+    _remember(backbone, probe._view("eval"), attributes)
     probe = copy.deepcopy(backbone)
     passes = [probe.forward({}, inputs), probe.forward({}, inputs[_backwards(len(inputs))])]
     passes[1] = passes[1][_backwards(len(inputs))]
@@ -125,35 +118,73 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
                 "so its tasks could not be repeated: it draws random numbers in evaluation, keeps "
                 "a state, or lets the rows of a batch depend on one another"
             )
-    _check_buffers(backbone, inputs)
+    _check_training(backbone, inputs, allowed / 100)
+    # Large weights make large logits; probabilities stay between 0 and 1.
+    last = backbone.own_head.name if backbone.own_head else backbone.layers[-1].parameter
+    outputs = [logits]
+    for factor in (LARGE, -1):
+        probe.module.get_parameter(last).data.mul_(factor)
+        outputs.append(probe.forward({}, inputs))
+    low, high = map(float, torch.cat(outputs).aminmax())
+    if backbone.spec is None and low >= 0 and 0.5 < high <= 1:
+        adds_up = torch.allclose(logits.sum(1), torch.ones(()).to(logits), atol=PASSED_HALF)
+        raise InputError(
+            f"{name} ends in {'softmax' if adds_up else 'sigmoid'}, so it returns probabilities; "
+            "adapt a network that returns logits, without its last function"
+        )
     seen = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None
     vars(backbone).update(checked=True, seen_shape=seen)
 
 
-def _check_buffers(backbone: Backbone, inputs: Tensor | Inputs) -> None:
-    """Raises InputError for buffers that a pass in training changes and that tasks do not keep."""
-    module = copy.deepcopy(backbone)._view("train")
+def _remember(backbone: Backbone, view: nn.Module, before: dict[str, dict[str, Any]]) -> None:
+    """Notes the attributes that passes of a view changed. Raises InputError for a parameter."""
+    frozen = dict(backbone.module.named_parameters())
+    for key, parameter in view.named_parameters():
+        if not torch.equal(parameter, frozen.get(key, parameter)):
+            raise InputError(
+                f"{backbone.name} writes to its parameter {key} in a pass, so it is not frozen; "
+                "run it on data until it has its final values, and switch that off before adapt"
+            )
+    for owner, values in _attributes_of(view).items():
+        known = before.get(owner, values)
+        keys = [key for key in values if key not in known or values[key] is not known[key]]
+        if keys:
+            keys += backbone.changing.get(owner, ())
+            backbone.changing[owner] = tuple(dict.fromkeys(keys))
+
+
+def _check_training(backbone: Backbone, inputs: Tensor | Inputs, allowed: float) -> None:
+    """Raises InputError for what training changes, evaluation reads and no task keeps.
+
+    Attributes that evaluation does not read are remembered, as in `check_passes`.
+    """
+    probe = copy.deepcopy(backbone)
+    probe._fixed_buffers = {}  # so that passes write to the buffers, not to copies of them
+    module = probe._local.eval = probe._view("train")  # evaluation finds what training leaves
     training = [part for part in module.modules() if part.training]
-    if isinstance(inputs, Tensor):
-        inputs = Inputs(inputs.flatten(1) if backbone.flattens else inputs)
+    attributes, outputs, buffers = _attributes_of(module), [], []
     try:
-        for mode in (False, True):
-            # What evaluation sets too, such as positions kept by size, is not gathered.
-            before = {key: buffer.clone() for key, buffer in module.named_buffers()}
+        for mode in MODES_COMPARED:
             for part in training:
-                part.training = mode
-            given = inputs.clone()
-            module(*given.arguments, **given.named)
+                part.training = mode == "train"
+            outputs.append(probe.forward({}, inputs, mode=mode))
+            buffers.append({key: buffer.clone() for key, buffer in module.named_buffers()})
     except Exception:
         return  # a user's module may raise anything here; learning raises it with the reason
-    managed = backbone.initial_statistics()
-    for key, buffer in module.named_buffers():
-        if key not in managed and not torch.equal(buffer, before.get(key, buffer)):
+    evaluated, trained, _ = buffers  # what evaluation sets too is not gathered
+    for key, buffer in trained.items():
+        if not torch.equal(buffer, evaluated.get(key, buffer)):
             owner = type(module.get_submodule(key.rpartition(".")[0])).__name__
             raise InputError(
                 f"{backbone.name} gathers the buffer {key} while it trains, which no task would "
                 f"keep: only torch's batch norms can. Let {owner} run as in evaluation"
             )
+    _remember(backbone, module, attributes)
+    if float((outputs[2] - outputs[0]).abs().max()) > allowed:
+        raise InputError(
+            f"{backbone.name} gathers something while it trains, outside of buffers, that its "
+            "outputs depend on and that no task would keep; let it run as in evaluation"
+        )
 
 
 def _attributes_of(module: nn.Module) -> dict[str, dict[str, Any]]:
@@ -183,23 +214,20 @@ def _check_head(
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             # If the inputs are at fault, a pass without a head reports what is wrong with them.
             backbone.forward({}, some)
+            reason = backbone.called_last(some) or (
+                f"its forward, what follows it, or other layers need {backbone.num_classes}; let "
+                "the layer of the logits be last"
+            )
             raise InputError(
                 f"{backbone.name}: {name}, the layer that was defined last, cannot be replaced by "
-                f"a task's head of {num_classes} outputs: what follows it, or other layers, need "
-                f'{backbone.num_classes}; let the layer of the logits be last, or use head="shared"'
+                f'a task\'s head of {num_classes} outputs: {reason}, or use head="shared"'
             ) from error
     # log-softmax is the same to the loss; other functions at the end are not.
-    both = "softmax or sigmoid" if num_classes == 2 else "softmax"
-    for word, value in ((both, 1 / num_classes), ("sigmoid", 0.5)):
-        if torch.allclose(logits, torch.full_like(logits, value)):
-            raise InputError(
-                f"{backbone.name} ends in {word}, so it returns probabilities; adapt a network "
-                "that returns logits, without its last function"
-            )
     if logits.any() and not torch.allclose(logits, torch.full_like(logits, -math.log(num_classes))):
+        reason = backbone.called_last(some) or "what follows it changes them; return what it gives"
         raise InputError(
-            f"{backbone.name}: {name}, the layer that was defined last, does not give the logits; "
-            'define it last, or use head="shared"'
+            f"{backbone.name}: {name}, the layer that was defined last, does not give the logits: "
+            f'{reason}, or use head="shared"'
         )
     # A ReLU behind the head has no gradient at 0: the head would stay there.
     if logits.requires_grad and backbone.spec is None:

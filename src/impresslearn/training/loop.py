@@ -8,7 +8,7 @@ loop for it on the task's batches, as in eqs. 1 and 2 of the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -22,7 +22,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from impresslearn.checks import check_choice, check_integer, check_number, clear_calls, torch_seed
 from impresslearn.data import BatchSource, Inputs
-from impresslearn.errors import InputError, TrainingError
+from impresslearn.errors import InputError, NotLearnedWarning, TrainingError, warn_caller
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.training.progress import Progress, silent
@@ -31,7 +31,8 @@ NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "l
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 CHECK_EVERY = 50
-WATCHED = 2  # steps in which a gradient must have come back to every weight
+# Steps in which a gradient must have come back to every weight, and one that is not 0.
+WATCHED, NOT_ZERO = 2, 4
 SMALLEST_BATCH = 16
 
 Loss = Callable[[Tensor | Inputs, Tensor], Tensor]
@@ -261,7 +262,7 @@ class TaskTraining:
     def fit(self, trained: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
         step, last, gathering = 0, 0, self
-        reached: set[str] = set()  # weights that a gradient came back to
+        reached: dict[str, Tensor] = {}  # weights that a gradient came back to: any beside 0?
         frozen = self.phase.statistics or {}
         gathered = {name: values.clone() for name, values in frozen.items()}
         if trained.fold and self.folds:
@@ -275,18 +276,18 @@ class TaskTraining:
             task = gathering if step < last else self
             step += 1
             weights, cost = trained.step_weights()
-            if step <= WATCHED:
+            if step <= NOT_ZERO:
                 weights = dict(weights)
                 for name, weight in weights.items():
                     if weight.requires_grad:
                         # A node of its own: layers that are mixed together all get a gradient.
                         weights[name] = weight.view_as(weight)
                         weights[name].register_hook(partial(_note, reached, name))
-            elif step == WATCHED + 1:
-                self._check_reached(weights, reached)
+            if step in (WATCHED + 1, NOT_ZERO + 1):
+                self._check_reached(weights, reached, zeros=step > NOT_ZERO)
             value = task.loss(weights, inputs, targets) + cost
             if not value.requires_grad:
-                self._check_reached(weights, ())
+                self._check_reached(weights, {})
             return value
 
         recipe = self.recipe
@@ -301,8 +302,10 @@ class TaskTraining:
             trained.fold(gathered, frozen)
         return result
 
-    def _check_reached(self, weights: Weights, reached: Collection[str]) -> None:
-        """Raises InputError for weights that no gradient reached in the first steps."""
+    def _check_reached(
+        self, weights: Weights, reached: Mapping[str, Tensor], zeros: bool = False
+    ) -> None:
+        """Raises InputError for weights that no gradient reached, and perhaps warns of zeros."""
         missing = [name for name, weight in weights.items() if weight.requires_grad]
         missing = [name for name in missing if name not in reached]
         if missing:
@@ -312,6 +315,15 @@ class TaskTraining:
                 "them, or runs them under torch.no_grad(), detach() or activation checkpointing; "
                 "change that, or leave them unmasked by adapt(..., skip=[...])"
             )
+        still = [name for name in weights if not reached.get(name, True)]
+        if zeros and still and self.backbone.spec is None:
+            names = ", ".join(still[:5]) + (" and others" if len(still) > 5 else "")
+            warn_caller(
+                f"the gradient of {names} of {self.backbone.name} is 0 so far, so training does "
+                "not change them: what follows is flat, as sign, round and dead ReLUs are, or "
+                "multiplies by 0",
+                NotLearnedWarning,
+            )
 
     def loss(self, weights: Weights, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
         """The mean cross-entropy of a batch in nats, with the recipe's label smoothing."""
@@ -319,8 +331,10 @@ class TaskTraining:
         return F.cross_entropy(logits, targets, label_smoothing=self.recipe.label_smoothing)
 
 
-def _note(reached: set[str], name: str, _: Tensor) -> None:
-    reached.add(name)
+def _note(reached: dict[str, Tensor], name: str, gradient: Tensor | None) -> None:
+    if gradient is not None:  # an autograd.Function may give none
+        # Looking at it now would wait for the GPU.
+        reached[name] = gradient.detach().any() | reached.get(name, False)
 
 
 def _endless(
