@@ -91,7 +91,7 @@ MISTAKES = [
      "add a batch dimension"),
     ("NaN to predict", lambda it: it.predict(NAN, "digits"), InputError, "1 NaN or infinite"),
     ("a label never seen", lambda it: it.score((X, Y + 7), "digits"), InputError,
-     "label 7 was never seen by this task; it knows 0, 1, 2"),
+     "label 7 is not among the known classes 0, 1, 2"),
     *[(f"no folder {number}", action, MissingDataError, "no image folder at /nowhere")
       for number, action in enumerate(learn("/nowhere"))],
     *[(f"{what} {number}", action, InputError, message)

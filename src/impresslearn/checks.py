@@ -146,7 +146,7 @@ def check_flag(name: str, value: Any) -> bool:
 def check_choice(name: str, value: Any, known: Collection[str]) -> Any:
     """The value, which must be one of the known strings."""
     if not isinstance(value, str) or value not in known:
-        wanted = ("one of " if len(known) > 1 else "") + ", ".join(known)
+        wanted = "one of " + ", ".join(known) if len(known) > 1 else repr(*known)
         raise InputError(f"{name} must be {wanted}, got {shown(value)}{did_you_mean(value, known)}")
     return str.__str__(value)
 
@@ -155,6 +155,8 @@ def check_known(line: str, word: Any, known: Collection[str]) -> None:
     """Raises InputError that starts with `line` and suggests similar words, unless it is known."""
     if word not in known:
         hint = did_you_mean(word, known) or f"; choose from {', '.join(known)}"
+        if word in ("lr", "learning_rate", "epochs", "batch_size") and "recipe" in " ".join(known):
+            hint += "; a Recipe sets how to train, as Recipe(lr=0.1, epochs=3)"
         raise InputError(f"{line} {shown(word)}{hint}")
 
 

@@ -36,7 +36,8 @@ def test_writes_a_page_and_prints_a_table(monkeypatch, tmp_path):
 def test_an_unwritable_folder_is_reported_before_the_work(monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("it began"))
     (tmp_path / "file").write_text("")
-    assert isinstance(run_demo_command("--out", tmp_path / "file").exception, OSError)
+    assert run_demo_command("--out", tmp_path / "file").exit_code == 2
+    assert isinstance(run_demo_command("--out", tmp_path / "file" / "demo").exception, OSError)
 
 
 @pytest.mark.nightly

@@ -168,6 +168,11 @@ def test_a_killed_command_carries_on(folder, tmp_path):
 def test_few_labels_need_features(folder, tmp_path):
     path, train = tmp_path / "s.impress", folder / "train"
     run("new", path, train / "a.npz", "--preset", "few_labels", *NEW)
+    other = tmp_path / "other.impress"
+    run("new", other, train / "a.npz", *NEW)
+    assert "--preset few_labels" in error_of(
+        "learn", other, train / "a.npz", "--basis", "--features"
+    )
     run("learn", path, train / "a.npz", train / "b.npz", "--basis", "--features")
     assert run_json("info", path)["projections"] == 1
     few = write(tmp_path / "few.npz", 4, slice(0, 40))

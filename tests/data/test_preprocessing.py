@@ -65,7 +65,7 @@ def test_normalisation_comes_last():
             for size in [0, 2.0, True, "9", 8193]
         ),
         *(
-            ({"mean": mean}, "^mean must be a .*number")
+            ({"mean": mean}, "^mean .* must be a .*number")
             for mean in ["a", [0, None], float("nan"), True]
         ),
         ({"pixels": 1}, "^pixels must be True or False"),

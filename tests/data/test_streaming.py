@@ -100,7 +100,7 @@ def test_streamed_values_are_checked_as_they_come():
     inputs = X.clone()
     inputs[8, 0] = np.nan
     refused("hold 1 NaN", epoch, streamed(Pairs(inputs, Y)))
-    refused("label 1 was never seen", epoch, streamed(Pairs(X, Y)), classes=(0,))
+    refused("label 1 is not among", epoch, streamed(Pairs(X, Y)), classes=(0,))
 
 
 GLOBAL = [

@@ -146,7 +146,7 @@ def test_what_takes_one_tensor_says_so(tmp_path):
     refused("takes one tensor", il.Preprocessing(std=2.0).apply_to, as_examples((given, labels)))
     refused("one tensor or array", as_examples, Pairs([given] * 48, labels))
     flat = quick_learner().add_random_masks(2)
-    refused("has an input_shape and takes one tensor", flat.learn_task, "a", (given, labels))
+    refused("takes one tensor or table", flat.learn_task, "a", (given, labels))
 
 
 def test_several_inputs_are_evaluated_and_learned_side_by_side():

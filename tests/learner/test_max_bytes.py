@@ -66,7 +66,9 @@ def test_the_seconds_of_all_attempts_count(monkeypatch):
 
 def test_what_cannot_be_met_is_refused_and_nothing_is_kept():
     learner = learner_of("weight", max_bytes=30)
-    line = "task 'a' takes .* bytes even at a bit_price of .*; max_bytes is 30, raise it"
+    line = (
+        "task 'a' takes .* bytes even at a bit_price of .*; max_bytes is 30; make a learner with a"
+    )
     refused(line, learner.learn_task, "a", STREAM[0].train)
     assert not learner.tasks_
 
@@ -74,7 +76,7 @@ def test_what_cannot_be_met_is_refused_and_nothing_is_kept():
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"max_bytes": 100}, "precision=.coded. and a bit_price above 0"),
+        ({"max_bytes": 100}, "precision .coded. and a bit_price above 0"),
         ({"max_bytes": 100, "precision": "coded", "bit_price": 0}, "bit_price above 0"),
         ({"max_bytes": 0, "precision": "coded"}, "max_bytes must be"),
         ({"max_bytes": "2kB", "precision": "coded"}, "max_bytes must be"),

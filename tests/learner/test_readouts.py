@@ -172,7 +172,7 @@ def test_what_a_readout_cannot_do_is_said() -> None:
     learner = learner_of()
     refused("give the data of a task", learner.learn_features)
     mixing = ImpressLearner(learner.backbone, progress=False)
-    refused("features are learned for readouts", mixing.learn_features, data)
+    refused("learn_features is for readouts", mixing.learn_features, data)
     refused("dimensions", learner.learn_features, data, dimensions=0)
     refused("are the same", learner.learn_features, (torch.zeros(4, 16), data[1][:4]))
     for settings in ({"tune": ("bias",)}, {"output_scale": True}):

@@ -200,7 +200,7 @@ def test_a_preset_takes_entries_of_its_recipes():
     assert learner(task_recipe=Recipe(epochs=1)).task_recipe == Recipe(epochs=1)
     for settings, line in (
         ({"task_recipe": {"epoch": 1}}, "Recipe has no argument 'epoch'; did you mean 'epochs'"),
-        ({"recipe": 3}, "a recipe must be a Recipe or map its entries, got 3"),
+        ({"recipe": 3}, "a recipe must be a Recipe or a dict of its settings, got 3"),
         ({"task_recipe": None}, "a recipe must be a Recipe"),
         ({"bit_prise": 1}, "ImpressLearner has no argument 'bit_prise'; did you mean 'bit_price'"),
     ):

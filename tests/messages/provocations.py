@@ -50,6 +50,7 @@ over(mlp).learn_task("new", (X.reshape(-1, 4, 4), Y))
 over(nn.Sequential(mlp, nn.Softmax(1))).learn_task("new", data)
 over(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), mlp)).learn_task("new", data)
 over(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(3)))
+over(mlp).learn_task("new", ({"x": X}, Y))
 """,
     "Learner settings": """
 il.ImpressLearner(mlp)
@@ -486,6 +487,7 @@ learn damaged.impress new=data.npz
 learn shop.impress letters=data.npz
 learn shop.impress new=data.npz --speed 3
 learn shop.impress new=data.npz --update
+learn shop.impress new=data.npz --features
 learn shop.impress new=data.npz other/data.npz data.npz
 learn shop.impress new=notes.txt
 learn shop.impress new=wide.npz

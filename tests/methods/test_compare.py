@@ -148,7 +148,7 @@ def test_tables_figures_and_files(tmp_path):
         ({"a": NearestMean(0)}, {}, "a: give a class or a function that makes the method"),
         ({"a": (NearestMean, {"width": 3})}, {}, "a, width=3, seed 0: cannot be made: .*width"),
         ({"a": NearestMean}, {"basis": 3}, "basis = 3 leaves no task to learn"),
-        ({"a": NearestMean}, {"basis": {"b": 1}}, "label in basis must be a, got 'b'"),
+        ({"a": NearestMean}, {"basis": {"b": 1}}, "label in basis must be 'a', got 'b'"),
         ({"a": NearestMean}, {"seeds": [1, 1]}, "seeds must be a number or different seeds"),
     ],
 )
@@ -174,5 +174,5 @@ def test_a_heat_map_of_two_settings():
     comparison = Comparison(tuple(runs))
     drawn = json.dumps(comparison.heatmap("lr", "penalty").to_dict())
     assert "1.2" in drawn
-    refused("no run has the settings lr and depth", comparison.heatmap, "lr", "depth")
+    refused("no run has accuracy and the settings lr, depth", comparison.heatmap, "lr", "depth")
     refused("measure must be", comparison.heatmap, "lr", "penalty", "speed")

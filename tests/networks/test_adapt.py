@@ -137,7 +137,7 @@ def filled(value):
         (filled(float("-inf")), {"head": "own"}, r"^0\.bias of Sequential holds NaN"),
         (Pair(2, 2), {}, r"must return logits \(1, 2\), returned tuple"),
         (nn.Linear(2, 2), {"num_classes": 9}, r"returned \(1, 2\); adapt it with num_classes=2"),
-        (create_backbone(), {}, "adapt takes an nn.Module, got Backbone"),
+        (create_backbone(), {}, "adapt takes an nn.Module, .*got Backbone"),
         (convolutional(), {"norm": "group"}, "batch norm cannot be brought under norm 'group'"),
         (convolutional(), {"norm": "layer"}, "norm of a backbone must be"),
         (convolutional(), {"skip": ["9.weight"]}, "skip names no maskable layer: '9.weight'"),

@@ -46,7 +46,7 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
         ("vgg", {}, "'vgg'; choose from lenet_300_100, linear, resnet18, resnet20, resnet50"),
         ("lenet_300_100", {"num_classes": 0}, "num_classes must be an integer of at least 1"),
         ("lenet_300_100", {"norm": "batch"}, "norm of lenet_300_100 must be none, got 'batch'"),
-        ("lenet_300_100", {"widths": 300}, "widths must be a sequence"),
+        ("lenet_300_100", {"widths": 300}, "widths must be a list"),
         ("lenet_300_100", {"widths": (300, -1)}, "widths must be .* got -1"),
         ("resnet18", {"norm": "none"}, "norm of resnet18 must be one of batch, per_task, shared"),
         ("resnet18", {"width": 0}, "width must be .* got 0"),

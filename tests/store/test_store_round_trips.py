@@ -137,7 +137,7 @@ class WithBuffer(ConvNet):
     [
         (ConvNet, nn.Linear(16, 3), "has no maskable layer 'body.0.weight'"),
         (ConvNet, nn.ReLU(), "cannot be built from this ReLU"),
-        (ConvNet, ConvNet, "takes an nn.Module, got type"),
+        (ConvNet, ConvNet, "takes an nn.Module, not its class"),
         (
             ConvNet,
             il.adapt(ConvNet()),

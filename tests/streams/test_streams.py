@@ -73,8 +73,11 @@ def test_pairs_of_anything_become_tasks():
         ([((X, Y), (X, Y))], "got list"),
         ({"a": ((X, Y),)}, "task 'a' needs .* got 1 parts"),
         ({3: ((X, Y), (X, Y))}, "task.s name must be a non-empty string, got 3"),
-        ({"a": ((X, Y), (X, Y[:4]))}, "task 'a', test: 6 inputs came with 4 labels"),
-        ({"a": ((X, Y), (X[:0], Y[:0]))}, "task 'a', test: .* no example"),
+        (
+            {"a": ((X, Y), (X, Y[:4]))},
+            "task 'a', test of .train, test.: 6 inputs came with 4 labels",
+        ),
+        ({"a": ((X, Y), (X[:0], Y[:0]))}, "task 'a', test of .* no example"),
         ({"a": ((X, Y), (X, Y + 1))}, "the test part has label 3, which train lacks"),
     ],
 )

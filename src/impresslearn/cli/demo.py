@@ -17,7 +17,7 @@ INFERENCE_BATCH = 64  # unlabelled digits from which the task is found
 
 def demo(
     out: Annotated[
-        Path, option("DIR", "Where demo.impress, results.json and report.html go.")
+        Path, option("DIR", "Where demo.impress, report.html and results.json go.", file_okay=False)
     ] = Path("demo"),
     seed: Annotated[int, option("N", "The same seed gives the same result.", min=0)] = 0,
 ) -> None:

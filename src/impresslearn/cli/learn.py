@@ -55,6 +55,8 @@ def learn(
     learned = []
     failed = []
     with open_learner(store, module, device=device) as learner:
+        if features and learner.settings.granularity != "readout":
+            raise InputError("--features needs a store made by `new --preset few_labels`")
         reader = reader_for(learner, label_column)
         for name, path in paths.items():
             try:

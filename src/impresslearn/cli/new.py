@@ -220,7 +220,8 @@ def _sample(tasks: "dict[str, Examples | StreamedExamples]", pixels: bool) -> "E
         rows = np.linspace(0, len(task) - 1, min(len(task), MAX_ROWS)).astype(int)
         sample = one_tensor(task.inputs_at(rows))
         if samples and sample.shape[1:] != samples[0].shape[1:]:
-            raise InputError(f"the inputs of {name} differ in shape from the first task's")
+            shapes = f"{tuple(sample.shape[1:])}, the first task's {tuple(samples[0].shape[1:])}"
+            raise InputError(f"the inputs of {name} have the shape {shapes}; make them equal")
         samples.append(sample)
     inputs = torch.cat(samples)
     return Examples(inputs, np.zeros(len(inputs)), pixels=pixels)

@@ -213,8 +213,8 @@ def raw(values: Any) -> Tensor:
             return values.clone()
     if isinstance(values, (Mapping, Inputs)):
         raise InputError(
-            "inputs must be one tensor or array (n, ...), also in a Dataset or preprocessing; "
-            "several go in as a dictionary or Inputs of whole tensors, without these"
+            f"inputs must be one tensor or array, got {type(values).__name__}; give the tensor "
+            "alone, or whole tensors as Prepared(data) to a network of several inputs"
         )
     # NumPy would take what is masked as it is.
     if isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray"):
@@ -248,6 +248,7 @@ def raw(values: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         ragged = "inhomogeneous" in str(error) or "equal size" in str(error)
         line = " whose parts differ in shape" * ragged
+        line += "; of (inputs, labels) give only inputs" * (ragged and isinstance(values, tuple))
         if isinstance(values, np.ndarray):
             line += f" of {values.dtype.type.__name__.strip('_')}"
     raise InputError(

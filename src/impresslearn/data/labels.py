@@ -100,7 +100,7 @@ def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
         return torch.tensor([index_of[label] for label in labels.tolist()], dtype=torch.long)
     except KeyError as error:
         raise InputError(
-            f"label {error.args[0]!r} was never seen by this task; it knows {some(list(index_of))}"
+            f"label {error.args[0]!r} is not among the known classes {some(list(index_of))}"
         ) from None
 
 

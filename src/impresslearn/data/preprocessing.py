@@ -89,15 +89,15 @@ class Preprocessing:
             "std": _numbers("std", self.std),
         }
         if self.shape is not None:
-            lengths = _items("shape", self.shape)
+            lengths = _items("shape", self.shape, "[1, 28, 28]")
             checked["shape"] = tuple(check_integer("a size in shape", each, 1) for each in lengths)
         if self.size is not None:
             checked["size"] = check_integer("size", self.size, 1, LARGEST_SIZE + 1)
         if self.pixels is not None:
             checked["pixels"] = check_flag("pixels", self.pixels)
         if self.columns is not None:
-            names = [check_name(name, "a column") for name in _items("columns", self.columns)]
-            checked["columns"] = tuple(names)
+            names = _items("columns", self.columns, '["age", "weight"]')
+            checked["columns"] = tuple(check_name(name, "a column") for name in names)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -121,7 +121,7 @@ class Preprocessing:
         if hasattr(data, "__len__") and not len(data):
             raise InputError("the data hold no example")
         if not settings.keys() <= {"shape", "size", "pixels", "columns"}:
-            raise InputError("mean and std are measured; settings are shape, size, pixels, columns")
+            raise InputError("mean and std are measured: set only shape, size, pixels, columns")
         # Columns of one name cannot be told apart, so their order is not kept.
         names = names_of(data)
         if names and len(set(names)) == len(names):
@@ -217,8 +217,8 @@ class Preprocessing:
         - `integers`: whether they came as integers of another type (False).
         """
         if isinstance(values, Inputs):
-            line = f"a preprocessing takes one tensor or table, got {values}"
-            raise InputError(f"{line}; give one, or Prepared(several)")
+            line = "give the tensor alone, or Prepared(data) to a network of several inputs"
+            raise InputError(f"a preprocessing takes one tensor or table, got {values}; {line}")
         self._check_kind(pixels)
         if self.pixels and not pixels:
             values = self._scaled(values, integers)
@@ -313,9 +313,10 @@ def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
     same_but_ones = [size for size in given if size > 1] == [size for size in shape if size > 1]
     # Any other change, say (3, 32, 32) from (32, 32, 3) by reshape, would shuffle the pixels.
     keeps_order = same_but_ones or len(given) == 1 or len(shape) == 1
-    if math.prod(given) != math.prod(shape) or not keeps_order:
-        hint = "; bring their axes into its order" if math.prod(given) == math.prod(shape) else ""
-        raise InputError(f"inputs of shape {given} cannot be given the shape {shape}{hint}")
+    as_many = math.prod(given) == math.prod(shape)
+    if not as_many or not keeps_order:
+        hint = "bring their axes into its order" if as_many else "give one with as many values"
+        raise InputError(f"inputs of shape {given} cannot be given the shape {shape}; {hint}")
     return inputs.reshape(len(inputs), *shape)
 
 
@@ -368,14 +369,14 @@ def _numbers(name: str, values: Any) -> float | tuple[float, ...]:
     """One float, or several as a tuple."""
     if isinstance(values, (Tensor, np.ndarray)):
         values = values.tolist()
-    values = _items(name, values) if isinstance(values, (tuple, list)) else [values]
-    numbers = tuple(check_number(name, value) for value in values)
+    values = _items(name, values, "[0.5, 0.4]") if isinstance(values, (tuple, list)) else [values]
+    numbers = tuple(check_number(f"{name} (one, or one per channel)", value) for value in values)
     if name == "std" and min(numbers) <= 0:
         raise InputError(f"std must be above 0, got {min(numbers):g}")
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _items(name: str, values: Any) -> Sequence[Any]:
+def _items(name: str, values: Any, example: str) -> Sequence[Any]:
     if not isinstance(values, (tuple, list)) or not values:
-        raise InputError(f"{name} must be a list of one or more entries, got {values!r}")
+        raise InputError(f"{name} must be a list, such as {example}, got {values!r}")
     return values

@@ -111,8 +111,8 @@ class TaskGuess:
         """The most likely task. Raises UnknownTaskError where the inputs look like none."""
         if self.unknown:
             raise UnknownTaskError(
-                f"the inputs look like none of the tasks: {self.summary()}; if they come from "
-                "several tasks, ask for the inputs of each alone"
+                f"the inputs look like none of the tasks: {self.summary()}; name the task, or ask "
+                "for the inputs of each task alone if they come from several"
             )
         return self.best
 

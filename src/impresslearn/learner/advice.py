@@ -152,12 +152,14 @@ def advise(
     ends = time.monotonic() + check_number("max_seconds", max_seconds, 0.0)
     if max_bytes is not None:
         check_integer("max_bytes", max_bytes, 1)
+    if isinstance(tasks, list) and all(isinstance(each, tuple) for each in tasks):
+        raise InputError(f"tasks must be a dictionary {{name: data}}, got a list of {len(tasks)}")
     labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
     data = {name: as_examples(of) for name, of in labelled.items()}
     largest_first = sorted(data, key=lambda name: -len(data[name]))
     count = check_integer("basis", min(5, len(data) // 3) if basis is None else basis, 0)
     if count >= len(data):
-        raise InputError(f"advise needs more tasks than its {count} basis tasks, got {len(data)}")
+        raise InputError(f"basis={count} needs more than {count} tasks, got {len(data)}")
     pilots = {name: data[name] for name in largest_first[count:]}
     cases = _cases(pilots, check_seed(seed))
     network = None if backbone is None else check_backbone(backbone)

@@ -29,7 +29,7 @@ def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
     """The kinds of small parameters, each once. Raises InputError for other words and values."""
     words: Any = (tune,) if isinstance(tune, str) else tune
     if not isinstance(words, Iterable):
-        raise InputError(f"tune takes words out of {', '.join(TUNED)}, got {tune!r}")
+        raise InputError(f"tune must be a tuple of words out of {', '.join(TUNED)}, got {tune!r}")
     return tuple(check_choice("tune", kind, TUNED) for kind in dict.fromkeys(words))
 
 
@@ -76,8 +76,7 @@ class LearnerSettings:
         if self.max_bytes is not None:
             check_integer("max_bytes", self.max_bytes, 1)
             if self.precision != "coded" or not self.bit_price:
-                line = "max_bytes raises the price of bits until a task fits"
-                raise InputError(f'{line}: set precision="coded" and a bit_price above 0')
+                raise InputError("max_bytes needs precision 'coded' and a bit_price above 0")
         if self.precision != "coded" and self.bit_price != DEFAULT_PRICE:
             raise InputError(
                 f'bit_price is for precision="coded"; with {self.precision!r} it has no effect'

@@ -198,7 +198,7 @@ class Trainer:
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         if not self._closed_form:
-            raise InputError('features are learned for readouts: use the preset "few_labels"')
+            raise InputError('learn_features is for readouts: use the preset "few_labels"')
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
         num_masks, residual = self._feature_networks()
@@ -351,7 +351,7 @@ class Trainer:
             if rounded is None:
                 raise InputError(
                     f"task {name!r} does not fit into max_bytes = {settings.max_bytes}: labels, "
-                    "profile and bias alone take most of them; raise it"
+                    "profile and bias alone take most of them; make a learner with more"
                 )
             learned = coefficients(*rounded)
             if room is None:
@@ -530,7 +530,7 @@ def _at_higher_price(
     if trial == MAX_PRICE_TRIALS:
         raise InputError(
             f"task {name!r} takes {size} bytes even at a bit_price of {settings.bit_price:.3g}; "
-            f"max_bytes is {most}, raise it"
+            f"max_bytes is {most}; make a learner with a larger one (advise: --budget)"
         )
     # Bytes fall about as the square root of the price.
     rise = 2**trial * math.log(max(MIN_PRICE_RISE, (size / most) ** 2))

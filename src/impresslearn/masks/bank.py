@@ -150,7 +150,7 @@ class MaskBank:
         try:
             return self._position[name]
         except KeyError:
-            hint = did_you_mean(name, self.names)
+            hint = did_you_mean(name, self.names) or f": {', '.join(self.names[:3]) or 'none'}"
             raise UnknownTaskError(
                 f"no mask named {name!r} in the bank of {len(self)}{hint}"
             ) from None
@@ -299,7 +299,7 @@ def checked_mask(mask: Any) -> dict[str, Tensor]:
     """The mask as tensors, also of a `TrainedMask` or of NumPy arrays; InputError otherwise."""
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
-        got = "none" if isinstance(mask, Mapping) else type(mask).__name__
+        got = "no layer" if isinstance(mask, Mapping) else type(mask).__name__
         raise InputError(f"a mask maps layer names to tensors of booleans, got {got}")
     checked = {}
     for name, ones in mask.items():

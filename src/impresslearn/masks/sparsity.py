@@ -47,8 +47,8 @@ def ones_per_layer(
     """
     if not layers:
         raise InputError(
-            "nothing but the last layer is left to mask, and that is every task's own; linear "
-            "layers, convolutions and attention are masked, embeddings if included, others never"
+            "nothing but the last layer is left to mask, and that is every task's own; mask it by "
+            'head="shared", or have linear layers, convolutions or attention before it'
         )
     density = 1 - check_sparsity(sparsity)
     if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":

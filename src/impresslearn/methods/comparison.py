@@ -227,7 +227,7 @@ class Comparison:
                 place = (run.settings[x], run.settings[y])
                 cells.setdefault(run.method, {}).setdefault(place, []).append(value)
         if not cells:
-            raise InputError(f"no run has the settings {x} and {y} and a value of {measure}")
+            raise InputError(f"no run has {measure} and the settings {x}, {y}; give `compare` both")
         charts = []
         for method, values in cells.items():
             rows = []

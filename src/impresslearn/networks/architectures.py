@@ -45,7 +45,7 @@ def lenet_300_100(
     Raises InputError for sizes below 1.
     """
     if not isinstance(widths, Sequence) or isinstance(widths, str):
-        raise InputError(f"widths must be a sequence of hidden widths, got {widths!r}")
+        raise InputError(f"widths must be a list, such as [300, 100], got {widths!r}")
     hidden = [check_integer("each of the widths", width, 1) for width in widths]
     sizes = [check_integer("in_features", in_features, 1), *hidden, num_classes]
     steps: list[nn.Module] = []

@@ -106,7 +106,7 @@ class Backbone(ReadOnlySettings):
         check_choice("norm of a backbone", norm, norms.POLICIES)
         if input_shape is not None:
             if not isinstance(input_shape, Sequence) or not input_shape:
-                raise InputError(f"input_shape must be the sizes of one input, got {input_shape!r}")
+                raise InputError(f"input_shape must be like (3, 32, 32), got {input_shape!r}")
             for size in input_shape:
                 if size is not None:
                     check_integer("input_shape", size, 1)
@@ -366,7 +366,7 @@ class Backbone(ReadOnlySettings):
         if isinstance(inputs, Inputs):
             if wanted is not None:
                 raise InputError(
-                    f"{self.name} has an input_shape and takes one tensor or table, got {inputs}"
+                    f"{self.name} takes one tensor or table, got {inputs}; give the tensor alone"
                 )
             return
         if not isinstance(inputs, Tensor) or inputs.dim() == 0:
@@ -520,6 +520,7 @@ class Backbone(ReadOnlySettings):
         message = str(error).split("\n", 1)[0]
         if isinstance(error, TypeError):
             is_call = "forward() " in message
+            message = message.replace("got an unexpected keyword argument", "has no argument")
             return f"{self.name} does not take {inputs}: {message}" if is_call else None
         if message.startswith("CUDA") or not any(word in message.lower() for word in INPUT_WORDS):
             return None

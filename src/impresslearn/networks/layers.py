@@ -150,9 +150,9 @@ def unwrapped(module: Any) -> nn.Module:
     # By name: timm's are in a package that may not be installed.
     while (inner := WRAPPERS.get(type(module).__name__)) is not None and hasattr(module, inner):
         module = getattr(module, inner)
-    if not isinstance(module, nn.Module):
-        raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
     kind = type(module).__name__
+    if not isinstance(module, nn.Module):
+        raise InputError(f"adapt takes an nn.Module, not its class, file or weights; got {kind}")
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             raise InputError(

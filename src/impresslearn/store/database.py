@@ -233,7 +233,7 @@ class Database:
     def check_writable(self) -> None:
         """Raises InputError where the file was opened for reading only."""
         if self.readonly:
-            raise InputError(f"{self.path} was opened for reading only")
+            raise InputError(f"{self.path} was opened for reading only; leave out readonly=True")
 
     def nbytes(self) -> int:
         """Bytes of the file and its log."""

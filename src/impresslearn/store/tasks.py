@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from impresslearn.checks import check_name, nearest
+from impresslearn.checks import check_name, nearest, shown
 from impresslearn.coefficients.norm_statistics import StoredStatistics, restore_statistics
 from impresslearn.coefficients.parametrisation import StoredCoefficients, from_plain, to_plain
 from impresslearn.data import Label
@@ -278,9 +278,10 @@ def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     compared = list(islice(known, COMPARED_NAMES))
     close = nearest(name, compared)
     names = ", ".join(map(repr, close or compared[:3]))
-    return UnknownTaskError(
-        f"no task named {name!r} among {len(known)}{'; close: ' if close else ', such as '}{names}"
-    )
+    among = f"{len(known)}{'; close: ' if close else ', such as '}{names}"
+    if isinstance(name, str):
+        return UnknownTaskError(f"no task named {name!r} among {among}")
+    return UnknownTaskError(f"a task's name must be one string, as {names}, got {shown(name)}")
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:

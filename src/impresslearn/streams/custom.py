@@ -42,7 +42,7 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
             raise InputError(f"task {task!r} needs (train, test), got {got}")
         loaders, labels = [], []
         for part, data in zip(("train", "test"), parts, strict=True):
-            with error_prefix(f"task {task!r}, {part}"):
+            with error_prefix(f"task {task!r}, {part} of (train, test)"):
                 examples = as_examples(data)
             loaders.append(partial(replace, examples))
             labels.append(classes_of(examples.labels))

@@ -86,12 +86,12 @@ class Recipe:
         check_choice("schedule", self.schedule, get_args(Schedule))
         if self.momentum is not None and self.momentum >= 1 and self.optimizer.startswith("adam"):
             raise InputError(f"momentum of {self.optimizer} must be below 1, got {self.momentum}")
-        if not (self.lr > 0 and 0 < self.batch_fraction <= 1 and self.label_smoothing < 1):
-            raise InputError(
-                "a recipe needs lr > 0, batch_fraction in (0, 1] and label_smoothing in [0, 1), "
-                f"got lr={self.lr}, batch_fraction={self.batch_fraction}, "
-                f"label_smoothing={self.label_smoothing}"
-            )
+        if self.lr <= 0:
+            raise InputError(f"lr must be above 0, got {self.lr}")
+        if not 0 < self.batch_fraction <= 1:
+            raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction}")
+        if self.label_smoothing >= 1:
+            raise InputError(f"label_smoothing must be below 1, got {self.label_smoothing}")
 
     def changed(self, change: Recipe | Mapping[str, Any]) -> Recipe:
         """This recipe with some entries changed, or another recipe in its place.
@@ -101,7 +101,7 @@ class Recipe:
         if isinstance(change, Recipe):
             return change
         if not isinstance(change, Mapping):
-            raise InputError(f"a recipe must be a Recipe or map its entries, got {change!r}")
+            raise InputError(f"a recipe must be a Recipe or a dict of its settings, got {change!r}")
         return replace(self, **change)
 
     def total_steps(self, examples: int) -> int:
