@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
-from impresslearn import Backbone, ImpressLearner, Recipe, create_backbone
+from impresslearn import (
+    Backbone,
+    ImpressLearner,
+    Recipe,
+    create_backbone,
+    methods,
+    random_bank,
+)
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.data.file_reader import FileReader, NamedInputs
 from impresslearn.errors import InputError
@@ -78,6 +85,19 @@ def quick_learner(backbone: Backbone | None = None, **settings: Any) -> ImpressL
         "progress": False,
     }
     return ImpressLearner(lenet() if backbone is None else backbone, **quiet | settings)
+
+
+BASELINES: dict[str, Callable[[], Any]] = {
+    "SupSup": lambda: methods.SupSup(lenet(), basis_recipe=QUICK, progress=False),
+    "FineTuning": lambda: methods.FineTuning(lenet(), recipe=QUICK, progress=False),
+    "SequentialFineTuning": lambda: methods.SequentialFineTuning(
+        lenet(), recipe=QUICK, progress=False
+    ),
+    "LoRA": lambda: methods.lora(lenet(), rank=2, recipe=QUICK, progress=False),
+    "Hybrid": lambda: methods.Hybrid(
+        lenet(), random_bank(lenet().layers, 3), recipe=QUICK, progress=False
+    ),
+}
 
 
 def read_examples(path: Any, **settings: Any) -> Examples | StreamedExamples:

@@ -9,8 +9,11 @@ import inspect
 import json
 import math
 import numbers
+import sys
 import zlib
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
+from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 from unicodedata import normalize
@@ -20,10 +23,15 @@ import numpy as np
 from impresslearn.errors import FixedSettingError, InputError, visible
 
 Call = TypeVar("Call", bound=Callable[..., Any])
+# Whether the caller set torch's default device, which is the CPU inside of the package.
+device_is_set: ContextVar[bool | None] = ContextVar("device_is_set", default=None)
 
 
 def clear_calls(call: Call) -> Call:
-    """The function, or the class with its public methods, with clear errors of wrong arguments."""
+    """The function, or the class with its public methods, with clear errors of wrong arguments.
+
+    Inside, torch's default device is the CPU.
+    """
     if isinstance(call, type):
         for name, method in list(vars(call).items()):
             if inspect.isfunction(method) and (name == "__init__" or name[0] != "_"):
@@ -33,7 +41,16 @@ def clear_calls(call: Call) -> Call:
     @functools.wraps(call)
     def checked(*given: Any, **named: Any) -> Any:
         try:
-            return call(*given, **named)
+            if device_is_set.get() is not None:  # a call from inside of the package
+                return call(*given, **named)
+            torch: Any = sys.modules.get("torch")  # a command may do without it
+            is_set = torch is not None and torch.get_default_device().type != "cpu"
+            token = device_is_set.set(is_set)
+            try:
+                with torch.device("cpu") if is_set else nullcontext():
+                    return call(*given, **named)
+            finally:
+                device_is_set.reset(token)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next:
                 raise  # it began inside of the call

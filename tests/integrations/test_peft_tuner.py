@@ -291,6 +291,21 @@ def test_masks_of_another_network_or_seed_are_refused(tmp_path):
     assert torch.equal(logits(model), own)
 
 
+@pytest.mark.parametrize("default", ["float64", "bfloat16", "meta"])
+def test_torchs_defaults_change_nothing(default, tmp_path):
+    first, second = tuned(seed=1), base()
+    expected = logits(first)
+    first.save_pretrained(tmp_path)
+    try:
+        torch.set_default_device(default if default == "meta" else None)
+        torch.set_default_dtype(torch.float32 if default == "meta" else getattr(torch, default))
+        again = PeftModel.from_pretrained(second, tmp_path).eval()
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(logits(again), expected)
+
+
 def test_masks_never_change():
     layer = MaskableLayer("a.weight", (6, 20))
     assert wrapping.draw(layer, wrapping.MaskKey(3, 7))[1].hex() == GOLDEN

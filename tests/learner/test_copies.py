@@ -2,14 +2,12 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
 
 import impresslearn as il
-from toys import QUICK, blobs, lenet, quick_learner
+from toys import BASELINES, blobs, lenet, quick_learner
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
 
@@ -38,26 +36,49 @@ def test_a_copy_of_an_opened_store_opens_the_file_again(how, tmp_path):
         assert set(COPIES[how](learner.tasks_)) == {"a", "b"}
 
 
-@pytest.mark.parametrize("how", COPIES)
-def test_baselines_are_copied(how):
-    for method in (
-        il.SupSup(lenet(), basis_recipe=QUICK, progress=False),
-        il.FineTuning(lenet(), recipe=QUICK, progress=False),
-    ):
-        method.learn_task("a", blobs(1))
-        inputs, _ = blobs(1)
-        again = COPIES[how](method)
-        assert (again.predict(inputs, "a") == method.predict(inputs, "a")).all()
+def predicted(method, inputs):
+    return method.predict(inputs, "a").tolist()
 
 
-def test_another_process_reads_what_was_pickled(tmp_path):
-    learner = quick_learner(lenet()).add_random_masks(4).learn_task("a", blobs(1))
-    inputs, _ = blobs(1)
-    (tmp_path / "learner.pickle").write_bytes(pickle.dumps((learner, inputs)))
-    code = (
-        "import pickle, sys; learner, inputs = pickle.load(open(sys.argv[1], 'rb'));"
-        "print(learner.predict(inputs, 'a').tolist())"
-    )
-    path = str(tmp_path / "learner.pickle")
-    answer = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
-    assert answer.stdout.strip() == str(learner.predict(inputs, "a").tolist()), answer.stderr
+def workers():
+    """Processes that what they work on is pickled for, as joblib starts them."""
+    return pytest.importorskip("joblib").Parallel(2, "loky")
+
+
+METHODS = BASELINES | {"ImpressLearner": lambda: quick_learner(lenet()).add_random_masks(4)}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_are_copied_and_sent(name):
+    method, (inputs, _) = METHODS[name]().learn_task("a", blobs(1)), blobs(1)
+    expected = predicted(method, inputs)
+    for copied in COPIES.values():
+        again = copied(method)
+        assert predicted(again, inputs) == expected
+        again.learn_task("b", blobs(2))
+        assert list(method.tasks_) == ["a"]
+    assert list(workers()([(predicted, (method, inputs), {})])) == [expected]
+
+
+RESULTS = {
+    "Comparison": lambda learner: il.compare(
+        {"ours": lambda seed: quick_learner(lenet()).add_random_masks(3)},
+        {name: (blobs(1), blobs(1)) for name in "ab"},
+        progress=False,
+    ),
+    "Advice": lambda learner: il.advise({"a": blobs(1)}, lenet(), max_seconds=1),
+    "Stream": lambda learner: il.streams.rotated_digits(tasks=2),
+    "Backbone": lambda learner: learner.backbone,
+    "MaskBank": lambda learner: learner.bank_,
+    "Preprocessing": lambda learner: il.Preprocessing.standardising(blobs(1)[0]),
+    "TaskGuess": lambda learner: learner.infer_task(blobs(1)[0][:8]),
+    "export": lambda learner: learner.export("a"),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_copied_and_sent(name):
+    learner = quick_learner(lenet()).add_random_masks(3)
+    result = RESULTS[name](learner.learn_task("a", blobs(1)).learn_task("b", blobs(2)))
+    for copied in (*COPIES.values(), lambda it: next(iter(workers()([(copy.copy, (it,), {})])))):
+        assert repr(copied(result)) == repr(result)

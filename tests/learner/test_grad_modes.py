@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import impresslearn as il
-from toys import QUICK, blobs, lenet, quick_learner
+from toys import BASELINES, QUICK, ConvNet, blobs, lenet, pictures, quick_learner
 
 MODES = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 
@@ -26,9 +26,14 @@ VERBS = {
     "infer_task": infer,
     "train_mask": lambda learner: il.masks.train_mask(learner.backbone, blobs(1), recipe=QUICK),
     "prune": lambda learner: il.masks.prune(learner.backbone, blobs(1), rounds=1, recipe=QUICK),
-    "FineTuning": lambda learner: il.FineTuning(
-        learner.backbone, recipe=QUICK, progress=False
-    ).learn_task("a", blobs(1)),
+    "adapt": lambda learner: quick_learner(il.adapt(ConvNet())).learn_task("a", pictures(1)),
+    "export": lambda learner: learner.learn_task("a", blobs(1)).export("a")(blobs(1)[0]),
+    "zero_shot_score": lambda learner: learner.zero_shot_score(blobs(1)),
+}
+
+
+VERBS |= {
+    name: lambda _, make=make: make().learn_task("a", blobs(1)) for name, make in BASELINES.items()
 }
 
 

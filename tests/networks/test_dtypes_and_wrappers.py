@@ -1,8 +1,7 @@
 """Networks and stores name their dtype; wrappers around a module are taken off."""
 
 import copy
-import subprocess
-import sys
+import operator
 
 import pytest
 import torch
@@ -10,46 +9,59 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn.errors import InputError
-from toys import FEATURES, blobs, lenet, quick_learner
-
-DTYPES = (torch.float64, torch.bfloat16, torch.float16)
+from toys import BASELINES, FEATURES, blobs, lenet, quick_learner
 
 
-@pytest.fixture(params=DTYPES, ids=str)
-def default_dtype(request):
-    torch.set_default_dtype(request.param)
+def setting(name):
+    """Sets torch's default dtype or device by name."""
+    torch.set_default_device(name if name == "meta" else None)
+    torch.set_default_dtype(torch.float32 if name == "meta" else getattr(torch, name))
+
+
+@pytest.fixture(params=["float64", "bfloat16", "float16", "meta"])
+def default(request):
     yield request.param
-    torch.set_default_dtype(torch.float32)
+    setting("float32")
 
 
-def test_torchs_default_dtype_changes_nothing(default_dtype, tmp_path):
-    inputs, labels = (
-        values.float() if values.is_floating_point() else values for values in blobs(1)
-    )
-    torch.set_default_dtype(torch.float32)
-    usual = quick_learner(lenet()).add_random_masks(4).learn_task("a", (inputs, labels))
-    usual.save(tmp_path / "a.impress").save(tmp_path / "seed.impress", weights="seed")
-    torch.set_default_dtype(default_dtype)
-    learner = quick_learner(lenet()).add_random_masks(4).learn_task("a", (inputs, labels))
-    logits = usual.logits(inputs, "a")
-    assert torch.equal(learner.logits(inputs, "a"), logits)
-    for name in ("a", "seed"):
-        assert torch.equal(il.load(tmp_path / f"{name}.impress").logits(inputs, "a"), logits)
-    assert torch.equal(learner.export("a")(inputs), usual.export("a")(inputs))
-    learner.learn_basis("b", (inputs, labels))
-    assert learner.infer_task(inputs[:8]).best in ("a", "b")
+def core(folder, data, network):
+    """Logits, outputs and scores of what a learner does, from one task to its export."""
+    inputs = data[0]
+    learner = quick_learner(network).learn_basis("m", data).add_random_masks(3)
+    learner.learn_task("a", data).save(folder / "a.impress")
+    given = {"module": network.module} if network.spec is None else {}
+    again = il.load(folder / "a.impress", **given, progress=False)
+    again.learn_task("b", data).update_task("a", data)
+    results = [learner.logits(inputs, "m"), again.logits(inputs, "b"), again.export("a")(inputs)]
+    results += [torch.from_numpy(again.predict(inputs, "a")), learner.export("a")(inputs)]
+    return [*results, learner.infer_task(inputs[:8]).best, learner.score(data, "a")]
 
 
-def test_a_store_that_was_saved_under_float64_is_read_elsewhere(tmp_path):
-    code = (
-        "import torch, sys; torch.set_default_dtype(torch.float64); sys.path[:0] = sys.argv[3:];"
-        "from toys import lenet, quick_learner; learner = quick_learner(lenet());"
-        "learner.add_random_masks(4).learn_task('a', torch.load(sys.argv[2])).save(sys.argv[1])"
-    )
-    path, data = str(tmp_path / "a.impress"), str(tmp_path / "data.pt")
-    torch.save(blobs(1), data)
-    subprocess.run([sys.executable, "-c", code, path, data, *sys.path], check=True)
-    assert il.load(path).score(blobs(1), "a") > 0.8
+def test_torchs_defaults_change_nothing(default, tmp_path):
+    data, module = blobs(1), network()
+    for make in (lenet, lambda: il.adapt(module)):
+        setting("float32")
+        usual = core(tmp_path, data, make())
+        (tmp_path / "a.impress").unlink()
+        setting(default)
+        for value, expected in zip(core(tmp_path, data, make()), usual, strict=True):
+            same = torch.equal if isinstance(value, torch.Tensor) else operator.eq
+            assert same(value, expected)
+        setting("float32")  # what was saved there is read elsewhere
+        given = {"module": module} if make is not lenet else {}
+        elsewhere = il.load(tmp_path / "a.impress", **given)
+        assert torch.equal(elsewhere.logits(data[0], "m"), usual[0])
+        (tmp_path / "a.impress").unlink()
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_torchs_defaults_change_no_baseline(default, method):
+    data, stream = blobs(1), il.streams.rotated_digits(tasks=1)
+    expected = BASELINES[method]().learn_task("a", data).predict(data[0], "a")
+    pixels = stream[0].train.inputs
+    setting(default)
+    assert (BASELINES[method]().learn_task("a", data).predict(data[0], "a") == expected).all()
+    assert torch.equal(stream[0].train.inputs, pixels)
 
 
 class Mixed(nn.Module):

@@ -217,6 +217,8 @@ def advise(
     settings = {**best.candidate.settings, "bit_price": price}
     if max_bytes is not None:
         settings["max_bytes"] = max_bytes
+    for trial in trials:  # the log is of this call alone
+        trial.learner.progress = False
     used = basis_tasks if best.candidate.basis else {}
     return Advice(best, by_size, skipped, best.candidate.preset, settings, used, common)
 

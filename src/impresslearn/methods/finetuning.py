@@ -109,6 +109,7 @@ class FineTuning(ReadOnlySettings):
         """name -> TaskInfo; bytes count weights, norm statistics and labels."""
         return self._infos
 
+    @torch.inference_mode(False)
     def learn_task(self, name: str, data: Any) -> FineTuning:
         """Trains weights for the task with cross-entropy.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,8 +48,18 @@ def lora(
         check_known("lora has no argument", name, known)
     rank = check_integer("rank", rank, 1)
     largest = check_largest(largest, precision)
-    seed, layers = check_seed(settings.get("seed", 0)), check_backbone(backbone).layers
+    check_backbone(backbone)
+    seed = check_seed(settings.get("seed", 0))
     settings.setdefault("recipe", LORA_RECIPE)
+
+    make_trainable = partial(_trainable, backbone, rank, precision, largest, seed)
+    return FineTuning(backbone, make_trainable=make_trainable, precision=precision, **settings)
+
+
+def _trainable(
+    backbone: Backbone, rank: int, precision: str, largest: int | None, seed: int, examples: int
+) -> Trainable:
+    layers = backbone.layers
 
     def weights_of(factors: Sequence[Tensor]) -> Weights:
         weights = {}
@@ -58,23 +69,20 @@ def lora(
             weights[layer.name] = backbone.weights[layer.name] + change
         return weights
 
-    def make_trainable(examples: int) -> Trainable:
-        draws = torch.Generator().manual_seed(seed)
-        factors = []
-        for layer in layers:
-            bound = layer.fan_in**-0.5  # as torch initialises a linear layer
-            down = (
-                2 * torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws) - 1
-            ) * bound
-            # Only one factor starts at zero: with both at zero neither would have a gradient.
-            factors += [torch.zeros(layer.units, rank, dtype=torch.float32), down]
-        factors = [factor.to(backbone.device).requires_grad_(True) for factor in factors]
+    draws = torch.Generator().manual_seed(seed)
+    factors = []
+    for layer in layers:
+        bound = layer.fan_in**-0.5  # as torch initialises a linear layer
+        down = (
+            2 * torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws) - 1
+        ) * bound
+        # Only one factor starts at zero: with both at zero neither would have a gradient.
+        factors += [torch.zeros(layer.units, rank, dtype=torch.float32), down]
+    factors = [factor.to(backbone.device).requires_grad_(True) for factor in factors]
 
-        def result() -> tuple[Weights, int]:
-            offsets = [False] * len(factors)
-            rounded, size = rounded_tensors(factors, precision, offsets, largest=largest)
-            return weights_of(rounded), size
+    def result() -> tuple[Weights, int]:
+        offsets = [False] * len(factors)
+        rounded, size = rounded_tensors(factors, precision, offsets, largest=largest)
+        return weights_of(rounded), size
 
-        return Trainable(factors, lambda: (weights_of(factors), 0.0), result)
-
-    return FineTuning(backbone, make_trainable=make_trainable, precision=precision, **settings)
+    return Trainable(factors, lambda: (weights_of(factors), 0.0), result)

@@ -14,7 +14,7 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import chain
 from math import prod
 from typing import Any, Literal, get_args
@@ -26,7 +26,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from impresslearn.checks import ReadOnlySettings, check_choice, check_integer
+from impresslearn.checks import ReadOnlySettings, check_choice, check_integer, device_is_set
 from impresslearn.data import Inputs
 from impresslearn.data.examples import bytes_of
 from impresslearn.errors import InputError
@@ -269,9 +269,11 @@ class Backbone(ReadOnlySettings):
             arguments = (inputs.flatten(1) if self.flattens else inputs,)
         view = self._view(mode)
         kept = self._attributes(view)
+        own_device = self.device if device_is_set.get() else nullcontext()
         try:
             # Not strict: views for batch statistics lack the buffers that others pass in.
-            logits = functional_call(view, tensors, arguments, named, strict=False)
+            with own_device:
+                logits = functional_call(view, tensors, arguments, named, strict=False)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:

@@ -225,7 +225,7 @@ def adapt(
     module = unwrapped(module)
     maskable_layers(module, skip, include)  # bad names are found before anything is copied
     for name, parameter in module.named_parameters():
-        if not parameter.isfinite().all():
+        if not parameter.detach().isfinite().all():
             raise InputError(f"{name} of {type(module).__name__} holds NaN or infinite values")
     frozen = copied(module)
     norm = convert_batch_norms(frozen, norm)

@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from impresslearn.checks import check_integer, check_number, did_you_mean
+from impresslearn.checks import check_integer, check_number, clear_calls, did_you_mean
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, UnknownTaskError, error_prefix
 from impresslearn.streams.draws import hold_out
@@ -37,11 +37,13 @@ class Task:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    @clear_calls
     def train(self) -> LabelledData:
         """The training examples, made at each access: keep them in a variable to use them twice."""
         return self.load_train()
 
     @property
+    @clear_calls
     def test(self) -> LabelledData:
         """The test examples, made at each access."""
         return self.load_test()
