@@ -139,7 +139,7 @@ ENDS = {
     "exp": (lambda _, x: x.exp(), CHANGES, None),
     "a constant": (lambda _, x: x + 0.5, CHANGES, None),
     "a constant a class": (
-        lambda _, x: x + torch.arange(3), "what follows it, or other layers need 3", None
+        lambda _, x: x + torch.arange(3), "what follows it, or other layers, need 3", None
     ),
     "half of the outputs": (lambda _, x: x[:, :2], "changes their number", "num_classes=2"),
 }  # fmt: skip
@@ -167,6 +167,11 @@ class OwnLinear(nn.Module):
 
     def forward(self, x):
         return x @ self.weight.T
+
+
+class Scored(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight * torch.ones(3, 24))
 
 
 def ordered(**parts):
@@ -197,6 +202,7 @@ FIRST = nn.Linear(FEATURES, 24)
         ({"a": FIRST, "b": nn.Linear(24, 24), "c": OwnLinear()}, "c, a OwnLinear, is called last"),
         ({"a": FIRST, "b": nn.Linear(24, 3), "c": nn.LayerNorm(3)}, "c, a LayerNorm, is called"),
         ({"a": FIRST, "b": nn.Linear(24, 3), "c": nn.PReLU(3)}, "c, a PReLU, is called last"),
+        ({"a": FIRST, "b": Scored(24, 3)}, "the forward of Scored, or other layers, need 3"),
     ],
 )
 def test_what_is_called_last_is_named(parts, line):

@@ -214,9 +214,11 @@ def _check_head(
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             # If the inputs are at fault, a pass without a head reports what is wrong with them.
             backbone.forward({}, some)
+            kind = type(backbone.module.get_submodule(name.rpartition(".")[0]))
+            own_kind = not kind.__module__.startswith("torch.")
             reason = backbone.called_last(some) or (
-                f"its forward, what follows it, or other layers need {backbone.num_classes}; let "
-                "the layer of the logits be last"
+                f"{f'the forward of {kind.__name__}' if own_kind else 'what follows it'}, or other "
+                f"layers, need {backbone.num_classes}; let the layer of the logits be last"
             )
             raise InputError(
                 f"{backbone.name}: {name}, the layer that was defined last, cannot be replaced by "
