@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from impresslearn.networks import create_backbone as create_backbone
     from impresslearn.networks import list_backbones as list_backbones
     from impresslearn.networks import register_backbone as register_backbone
+    from impresslearn.training.first_session import adapt_to as adapt_to
     from impresslearn.training.loop import Recipe as Recipe
 
     __version__: str
@@ -64,6 +65,7 @@ _NAMES = {
     "masks": "MaskBank disjoint_bank random_bank",
     "methods": "FineTuning Hybrid SupSup compare evaluate",
     "networks": "Backbone adapt create_backbone list_backbones register_backbone",
+    "training.first_session": "adapt_to",
     "training.loop": "Recipe",
 }
 # Public name -> the module that defines it; a submodule is its own.

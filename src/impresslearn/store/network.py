@@ -108,8 +108,7 @@ def _rebuilt(
     where, spec = database.where, description["spec"]
     if module is not None:
         backbone = _around(module, description)
-        # As they were when the store was made.
-        vars(backbone).update(spec=spec, pretrained=description["pretrained"])
+        vars(backbone)["spec"] = spec  # as it was when the store was made
     elif spec is None or spec["name"] not in list_backbones():
         hint = "" if spec is None else "import what registers it (il.register_backbone), or "
         raise StoreError(
@@ -121,6 +120,7 @@ def _rebuilt(
         backbone.module.to(getattr(torch, description["dtype"]))
     input_dtype = description.get("input_dtype")
     vars(backbone).update(
+        pretrained=description["pretrained"],
         _input_dtype=None if input_dtype is None else getattr(torch, input_dtype),
         seen_shape=description.get("seen_shape"),
         logits_reader=READERS.get(description.get("logits")),

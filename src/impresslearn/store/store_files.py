@@ -124,8 +124,9 @@ def save_file(
     where the file cannot be written.
     """
     check_choice("weights", weights, get_args(Weights))
-    if weights == "seed" and store.backbone.spec is None:
-        raise InputError("weights='seed' needs a network of create_backbone; yours was adapted")
+    if weights == "seed" and (store.backbone.spec is None or store.backbone.pretrained):
+        line = "needs a network of create_backbone as it was drawn; yours was adapted"
+        raise InputError(f"weights='seed' {line}")
     if weights == "seed" and store.backbone.num_parameters > LARGEST_UNSTORED:
         raise InputError(
             f"weights='seed' is for networks of at most {LARGEST_UNSTORED:,} parameters; yours has "
