@@ -88,10 +88,23 @@ def test_what_cannot_be_kept_is_one_line(tensors, precision, message):
         rounded_tensors(tensors, precision, [False] * len(tensors))
 
 
+def test_tensors_of_zeros_take_two_bits_and_all_together_no_byte():
+    zeros = [torch.zeros(layout.shape) for layout in LAYOUTS]
+    assert encode_tensors(zeros, LAYOUTS, "coded") == b""
+    tensors, grids = decode_tensors(b"", LAYOUTS, "coded")
+    assert all(map(torch.equal, tensors, zeros))
+    # What is decoded can be encoded again.
+    assert encode_tensors(tensors, LAYOUTS, "coded", grids) == b""
+    one = [*zeros[:-1], draw()[-1]]
+    alone = encode_tensors(one[-1:], LAYOUTS[-1:], "coded")
+    assert len(encode_tensors(one, LAYOUTS, "coded")) <= len(alone) + 1
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_content_of_another_length_is_refused(precision):
     content = encode_tensors(draw(), LAYOUTS, precision)
     # Words of a code may be cut off unnoticed: the checksum of a store's row tells that.
-    for damaged in (content[:-1], content + bytes(1), b""):
+    short = content[:1] if precision == "coded" else b""  # no byte at all is a code of zeros
+    for damaged in (content[:-1], content + bytes(1), short):
         with pytest.raises(ValueError, match="another network|damaged|whole 32-bit"):
             decode_tensors(damaged, LAYOUTS, precision)

@@ -22,7 +22,11 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 16, 3, 2), nn.ReLU(), nn.Conv2d(16, 4, 3), nn.BatchNorm2d(4)
+            nn.Unflatten(1, (1, 8, 8)),
+            nn.Conv2d(1, 16, 3, 2),
+            nn.ReLU(),
+            nn.Conv2d(16, 4, 3),
+            nn.BatchNorm2d(4),
         )
         self.head = nn.Linear(4, 10)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from impresslearn.coefficients.coding import LARGEST
 from impresslearn.coefficients.deltas import Head, NormBiasDeltas, can_fold, folded
 from impresslearn.coefficients.parametrisation import (
     Coefficients,
@@ -24,7 +27,7 @@ from impresslearn.coefficients.parametrisation import (
     layouts_of,
     task_weights,
 )
-from impresslearn.coefficients.quantisation import Grid
+from impresslearn.coefficients.quantisation import Grid, TensorLayout, encode_tensors
 from impresslearn.coefficients.quantized_parameters import QuantizedParameters
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
@@ -36,6 +39,39 @@ from impresslearn.training.loop import Recipe, Trainable, unit_norm_penalty
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
+
+# A budget is looked at this often in a training.
+CONTROLS = 60
+# Proportional and integral gain of the logarithm of the price. Numbers follow the price late: an
+# integral alone would overshoot.
+GAIN, INTEGRAL_GAIN = 5.0, 0.1
+# Shares of the budget that are aimed at: what a steady excess and the last steps leave free.
+AIM, SPARSE_AIM = 0.8, 0.7
+HIGHEST_RISE = 12.0  # of the logarithm
+DEAD_ZONES = 20  # halvings of the range of dead zones
+
+
+@dataclass
+class Budget:
+    """The bytes that a task's code may take, kept while its numbers are trained.
+
+    - max_bytes: of the code of all numbers.
+    - price: of a bit, at least; in the end the last one.
+    - excess: how far the code was above max_bytes in the end, as a share of it, before the smallest
+      numbers were taken out.
+    """
+
+    max_bytes: int
+    price: float
+    excess: float = 0.0
+
+    def controlled(self, size: int, aim: float, lowest: float, integral: float) -> float:
+        """Sets the price for a code of this size, and returns the next integral."""
+        ahead = math.log((size + 1) / (aim * self.max_bytes + 1))
+        integral = max(0.0, integral + INTEGRAL_GAIN * ahead)
+        raised = max(0.0, min(integral + GAIN * ahead, HIGHEST_RISE))
+        self.price = lowest * math.exp(raised)
+        return integral
 
 
 def trainable_numbers(
@@ -50,6 +86,7 @@ def trainable_numbers(
     folds: bool = False,
     seed: int = 0,
     present: Coefficients | None = None,
+    budget: Budget | None = None,
 ) -> Trainable:
     """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
@@ -62,6 +99,8 @@ def trainable_numbers(
     - folds: whether gathered norm statistics are folded into tuned norms (`TaskTraining`).
     - seed: of what a parametrisation draws at the start.
     - present: numbers of the task to go on from; None starts anew.
+    - budget: of bytes. The price of bits rises and falls while the numbers are trained, so that
+      their code ends near it; in the end it is rounded down to fit.
 
     Raises InputError for a bank without masks where they are needed, and for present numbers of
     another kind than the settings give.
@@ -73,6 +112,7 @@ def trainable_numbers(
         _check_same_kind(backbone, spec, present)
         parts, num_masks = present.parts, present.num_masks
     layouts = layouts_of(parts, backbone, num_masks, num_classes)
+    flat = list(chain(*layouts))
     groups = _leaves(backbone, bank, spec, parts, num_masks, layouts, seed, present)
     parameters = []
     for group in groups:
@@ -89,8 +129,17 @@ def trainable_numbers(
             values += group.values()
         return grouped(values, layouts)
 
+    control_every = max(1, steps // CONTROLS)
+    lowest = spec.bit_price or 0.0
+    aim, integral = (SPARSE_AIM if spec.parametrisation.is_sparse else AIM), 0.0
+    if budget is not None:
+        lowest = budget.price
+
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
-        nonlocal step
+        nonlocal step, integral
+        if budget is not None and step >= warmup and step % control_every == 0:
+            integral = budget.controlled(_coded_size(result(), flat), aim, lowest, integral)
+        price = lowest if budget is None else budget.price
         # One step of eq. 1: the weights W ⊙ Σ_t α_t M^t, or what other parametrisations make of W.
         coefficients = Coefficients(parts, tensors(), num_masks)
         cost: Tensor | float = 0.0
@@ -98,23 +147,40 @@ def trainable_numbers(
             risen = min(step / warmup, 1.0) if warmup else 1.0
             # The objective is bits of labels plus bits of numbers: in nats, per example.
             bits = sum(group.bits() for group in groups)
-            cost = bits * (risen * spec.bit_price * math.log(2) / examples)
+            cost = bits * (risen * price * math.log(2) / examples)
         if penalty and coefficients.alpha:
             cost = cost + penalty * unit_norm_penalty(coefficients.alpha)
         step += 1
         return task_weights(bank, backbone, coefficients), cost
 
     @torch.no_grad()
-    def result() -> Coefficients:
+    def result(dead_zone: float = 0.5) -> Coefficients:
         values: list[Tensor] = []
         grids: list[Grid] = []
         for group in groups:
-            rounded, steps = group.result()
+            rounded, steps = group.result(dead_zone)
             values, grids = values + rounded, grids + steps
         is_coded = spec.bit_price is not None
         return Coefficients(
             parts, grouped(values, layouts), num_masks, tuple(grids) if is_coded else None
         )
+
+    def result_within() -> Coefficients:
+        """The result, with the smallest dead zone in which its code fits into the budget."""
+        learned = result()
+        if budget is None:
+            return learned
+        budget.excess = _coded_size(learned, flat) / max(1, budget.max_bytes) - 1
+        if budget.excess <= 0:
+            return learned
+        low, high = 0.5, LARGEST + 1.0  # at which all integers are 0
+        for _ in range(DEAD_ZONES):
+            middle = math.sqrt(low * high)
+            if _coded_size(result(middle), flat) <= budget.max_bytes:
+                high = middle
+            else:
+                low = middle
+        return result(high)
 
     @torch.no_grad()
     def fold(gathered: Statistics, kept: Statistics) -> None:
@@ -126,7 +192,12 @@ def trainable_numbers(
             first += len(layout)
 
     can = folds and can_fold(backbone, spec.tune)
-    return Trainable(parameters, weights, result, fold if can else None)
+    return Trainable(parameters, weights, result_within, fold if can else None)
+
+
+def _coded_size(coefficients: Coefficients, layouts: Sequence[TensorLayout]) -> int:
+    """The bytes of a code."""
+    return len(encode_tensors(coefficients.tensors(), layouts, "coded", coefficients.grids))
 
 
 class RealParameters:
@@ -146,8 +217,8 @@ class RealParameters:
         for tensor, values in zip(self.parameters[first:], tensors, strict=False):
             tensor.copy_(values)
 
-    def result(self) -> tuple[list[Tensor], list[Grid]]:
-        """What was learned; no grids."""
+    def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
+        """What was learned; no grids, and no dead zone."""
         return [tensor.detach().clone() for tensor in self.parameters], []
 
 
@@ -202,7 +273,9 @@ def _leaves(
             value, shape = start.value, layout[index].shape
             offset = 0.0 if isinstance(value, Tensor) else value
             shapes.append(shape)
-            grids.append(own_grids[index] if own_grids else Grid(start.step, offset))
+            grid = own_grids[index] if own_grids else Grid(start.step, offset)
+            # All integers of a kept tensor without a step are zero.
+            grids.append(grid if grid.step else Grid(start.step, grid.offset))
             speeds.append(start.speed)
             if tensors:
                 values.append(tensors[index])

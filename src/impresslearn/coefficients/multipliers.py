@@ -23,7 +23,7 @@ from impresslearn.coefficients.parametrisation import (
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import Grid, TensorLayout
-from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP
+from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP, rounded_to_zero
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -120,13 +120,15 @@ class SparseIntegerMultipliers:
 
         Zeros stay where they were drawn, as long as that is rounded to 0.
         """
+        # A layer whose numbers are all zero has kept no step.
+        known = torch.tensor(steps, dtype=torch.float32, device=self._first.device)
+        self._first.copy_(torch.where(known > 0, known, self._first))
         parts = []
-        for value, step in zip(values, steps, strict=True):
+        for value, step in zip(values, self._first, strict=True):
             parts.append((value / step).flatten())
         integers = torch.cat(parts)
         drawn = self._exact().clamp(max=0.49)
         self._numbers.copy_(torch.where(integers == 0, drawn, integers) / LEVELS_PER_UNIT)
-        self._first.copy_(torch.tensor(steps, dtype=torch.float32))
 
     def values(self) -> list[Tensor]:
         """A multiple for each weight, (units, fan_in) per layer, differentiable."""
@@ -145,10 +147,14 @@ class SparseIntegerMultipliers:
         return total
 
     @torch.no_grad()
-    def result(self) -> tuple[list[Tensor], list[Grid]]:
-        """The values and their grids as they are kept, steps in float16."""
+    def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
+        """The values and their grids as they are kept, steps in float16.
+
+        dead_zone: see `rounded_to_zero`.
+        """
         steps = self._scaled_steps().half().float()
-        values = self._scaled(self._rounded(self._exact()), steps)
+        exact = self._exact().clamp(-LARGEST if self._residual else 0, LARGEST)
+        values = self._scaled(rounded_to_zero(exact, dead_zone), steps)
         return values, [Grid(step, 0.0) for step in steps.tolist()]
 
     def _random_mask(self, seed: int) -> Tensor:

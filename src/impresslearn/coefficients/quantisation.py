@@ -4,8 +4,9 @@ float32 and float16 keep plain floats. Under int8, int5 and int4 each column of 
 float16 step, the one of least squared error; tensors around one also subtract a float16 offset.
 Under "coded" every tensor has one float16 step and offset, and its integers are entropy-coded
 (`coding`): either the integers that training found (`quantized_parameters`) or, for other numbers,
-integers from -7 to 7. A learner always predicts with the decoded numbers, never with the unrounded
-ones.
+integers from -7 to 7. Two bits say whether any integer and the offset differ from zero: a tensor
+that learned nothing costs no more, and a task that learned nothing no byte. A learner always
+predicts with the decoded numbers, never with the unrounded ones.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class TensorLayout:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the values of a tensor lie: at offset + step times integers."""
+    """Where the values of a tensor lie: at offset + step times integers.
+
+    The step is 0 where all integers of a kept tensor are 0.
+    """
 
     step: float
     offset: float
@@ -108,25 +112,13 @@ def decode_tensors(
 
     Raises ValueError for bytes of other tensors, and for a damaged code.
     """
-    place = 0
-
-    def read(count: int, kind: str = "float16") -> np.ndarray:
-        """The next numbers of the content."""
-        nonlocal place
-        dtype = np.dtype(kind)
-        if place + count * dtype.itemsize > len(content):
-            raise ValueError("coefficients of another network")
-        numbers = np.frombuffer(content, dtype, count, place)
-        place += count * dtype.itemsize
-        return numbers
-
-    tensors, grids, models = [], [], []
+    source = _Reader(content)
+    read = source.read
+    if precision == "coded":
+        return _decode_coded(source, layouts)
+    tensors = []
     for layout in layouts:
         count = prod(layout.shape)
-        if precision == "coded":
-            models.append(read(MODEL_BYTES, "uint8").tobytes())
-            grids.append(Grid(*read(2).astype(float).tolist()))
-            continue
         if precision in _FLOATS:
             values = read(count, precision).astype(np.float32)
         else:
@@ -136,16 +128,8 @@ def decode_tensors(
             offset = read(1).astype(np.float32) if layout.around_one else np.float32(0)
             values = levels.reshape(-1, len(steps)).astype(np.float32) * steps + offset
         tensors.append(torch.from_numpy(values.reshape(layout.shape)))
-    if precision != "coded":
-        if place != len(content):
-            raise ValueError("coefficients of another network")
-        return tensors, None
-    shapes = [layout.shape if layout.sparse else (prod(layout.shape),) for layout in layouts]
-    integers = decode_levels(models, shapes, content[place:])
-    for levels, grid, layout in zip(integers, grids, layouts, strict=True):
-        values = levels.astype(np.float32) * np.float32(grid.step) + np.float32(grid.offset)
-        tensors.append(torch.from_numpy(values.reshape(layout.shape)))
-    return tensors, tuple(grids)
+    source.finish()
+    return tensors, None
 
 
 def rounded_tensors(
@@ -205,22 +189,86 @@ def _encode_coded(
     grids: Sequence[Grid] | None,
     top: int,
 ) -> bytes:
-    """Model, step and offset of each tensor, then one stream with the integers of all."""
-    integers, scales = [], []
+    """The flags of all tensors, what each needs, and one stream with the integers of all.
+
+    A tensor with an integer above 0 needs its model and step, a tensor with an offset its offset.
+    """
+    integers, steps, offsets = [], [], []
     for place, (values, layout) in enumerate(zip(arrays, layouts, strict=True)):
         if grids:
             step, offset = _float16([grids[place].step]), _float16(grids[place].offset)
         else:
             offset = _float16(np.median(values) if values.size else 0.0)
             step = best_steps((values - np.float32(offset)).reshape(-1, 1), top)
-        levels = _round((values - np.float32(offset)).reshape(-1, 1), step, LARGEST)
+        levels = np.zeros(values.shape, np.int64)
+        if step[0]:
+            levels = _round((values - np.float32(offset)).reshape(-1, 1), step, LARGEST)
         integers.append(levels.reshape(layout.shape if layout.sparse else -1))
-        scales.append(step.tobytes() + offset.tobytes())
-    models, stream = encode_levels(integers)
-    content = bytearray()
-    for model, scale in zip(models, scales, strict=True):
-        content += model + scale
+        steps.append(step.tobytes())
+        offsets.append(offset)
+    used = [bool(levels.any()) for levels in integers]
+    shifted = [bool(offset) for offset in offsets]
+    if not any(used) and not any(shifted):
+        return b""
+    models, stream = encode_levels([levels for levels in integers if levels.any()])
+    content = bytearray(np.packbits([used, shifted]).tobytes())
+    model_of = iter(models)
+    for is_used, is_shifted, step, offset in zip(used, shifted, steps, offsets, strict=True):
+        if is_used:
+            content += next(model_of) + step
+        if is_shifted:
+            content += offset.tobytes()
     return bytes(content) + stream
+
+
+class _Reader:
+    """Reads numbers from bytes, one after another. Raises ValueError for too few or too many."""
+
+    def __init__(self, content: bytes) -> None:
+        self.rest = content
+
+    def read(self, count: int, kind: str = "float16") -> np.ndarray:
+        """The next numbers."""
+        size = count * np.dtype(kind).itemsize
+        if size > len(self.rest):
+            raise ValueError("coefficients of another network")
+        numbers, self.rest = np.frombuffer(self.rest[:size], kind), self.rest[size:]
+        return numbers
+
+    def finish(self) -> None:
+        """Checks that nothing is left."""
+        if self.rest:
+            raise ValueError("coefficients of another network")
+
+
+def _decode_coded(source: _Reader, layouts: Sequence[TensorLayout]) -> tuple[list[Tensor], Grids]:
+    """The tensors of `_encode_coded` and their grids."""
+    count = len(layouts)
+    flags = np.zeros((2, count), bool)
+    if source.rest:
+        packed = source.read(-(-2 * count // 8), "uint8")
+        flags = np.unpackbits(packed, count=2 * count).astype(bool).reshape(2, count)
+    grids, models, shapes = [], [], []
+    for layout, is_used, is_shifted in zip(layouts, *flags, strict=True):
+        step = offset = 0.0
+        if is_used:
+            models.append(source.read(MODEL_BYTES, "uint8").tobytes())
+            step = float(source.read(1)[0])
+            shapes.append(layout.shape if layout.sparse else (prod(layout.shape),))
+        if is_shifted:
+            offset = float(source.read(1)[0])
+        grids.append(Grid(step, offset))
+    if not models:
+        source.finish()
+    integers = iter(decode_levels(models, shapes, source.rest) if models else ())
+    tensors = []
+    for layout, grid, is_used in zip(layouts, grids, flags[0], strict=True):
+        values = np.full(layout.shape, np.float32(grid.offset))
+        if is_used:
+            levels = next(integers).reshape(layout.shape)
+            values += levels.astype(np.float32) * np.float32(grid.step)
+        tensors.append(torch.from_numpy(values))
+    return tensors, tuple(grids)
 
 
 def _top(bits: int) -> int:

@@ -71,12 +71,15 @@ class QuantizedParameters:
         return laplace_bits(self._exact(), self._spread(self._widths.exp())).sum()
 
     @torch.no_grad()
-    def result(self) -> tuple[list[Tensor], list[Grid]]:
-        """The tensors and their grids as they are kept, steps and offsets in float16."""
+    def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
+        """The tensors and their grids as they are kept, steps and offsets in float16.
+
+        dead_zone: see `rounded_to_zero`.
+        """
         steps, offsets = self._steps_and_offsets()
         grids = torch.stack([steps.clamp_min(SMALLEST_STEP), offsets]).half().float()
         step, offset = self._spread(grids)
-        tensors = self._split(offset + step * self._exact().round())
+        tensors = self._split(offset + step * rounded_to_zero(self._exact(), dead_zone))
         return tensors, [Grid(*pair) for pair in grids.t().tolist()]
 
     def _steps_and_offsets(self) -> Tensor:
@@ -94,6 +97,16 @@ class QuantizedParameters:
     def _split(self, numbers: Tensor) -> list[Tensor]:
         parts = numbers.split(self._sizes)
         return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+def rounded_to_zero(exact: Tensor, dead_zone: float) -> Tensor:
+    """Integers near numbers; those of a size below `dead_zone` become 0, and larger ones smaller.
+
+    A dead zone of 0.5 gives the nearest integers.
+    """
+    if dead_zone == 0.5:
+        return exact.round()
+    return exact.sign() * (exact.abs() + (1 - dead_zone)).clamp(min=0).floor()
 
 
 def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:

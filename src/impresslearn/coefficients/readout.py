@@ -145,18 +145,18 @@ class ReadoutFit:
 
     def rounded(
         self, bit_price: float, max_bits: float | None = None
-    ) -> tuple[tuple[Tensor, ...], Grids] | None:
+    ) -> tuple[tuple[Tensor, ...], Grids]:
         """Weights (f, K), perhaps a bias (K,), and the grids on which they lie.
 
         - bit_price: as in `CoefficientSpec`.
-        - max_bits: of the weights' code; None if no rounding takes so few.
+        - max_bits: of the weights' code, approximately; None for any number.
         """
         best = min(self._roundings(STEPS), key=lambda rounding: rounding.cost(bit_price))
         if max_bits is not None and best.bits > max_bits:
             # Fine steps, as the budget and not the price decides which is the best.
-            small = [found for found in self._roundings(FINE_STEPS) if found.bits <= max_bits]
-            if not small:
-                return None
+            fine = self._roundings(FINE_STEPS)
+            small = [rounding for rounding in fine if rounding.bits <= max_bits]
+            small = small or [min(fine, key=lambda rounding: rounding.bits)]
             best = min(small, key=lambda rounding: rounding.cost(bit_price))
         weights, grids = best.step * best.levels, [Grid(best.step, 0.0)]
         shift = best.fitted.shift - best.fitted.mean @ weights

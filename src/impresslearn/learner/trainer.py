@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import check_flag, check_name, check_seed, plain_json
-from impresslearn.coefficients.learning import trainable_numbers
+from impresslearn.coefficients.learning import Budget, trainable_numbers
 from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients
 from impresslearn.coefficients.quantisation import Grids
 from impresslearn.coefficients.readout import Projection, Readout, ReadoutFit
@@ -25,7 +24,7 @@ from impresslearn.data import Examples, Inputs, Preprocessing, classes_of, grown
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.unknown import largest_profile_bytes
-from impresslearn.learner.settings import HIGHEST_PRICE, LearnerSettings
+from impresslearn.learner.settings import LearnerSettings
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import (
@@ -46,10 +45,8 @@ from impresslearn.training.batched import Problem, solve
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
-# How often the price of bits is raised for a task that takes more than `max_bytes`.
-MAX_PRICE_TRIALS = 8
-# The least factor by which the price rises; each further time its power doubles.
-MIN_PRICE_RISE = 1.15
+# A training whose code ended further above its budget is done again, up to this number of times.
+MAX_EXCESS, MAX_TRIALS = 0.1, 4
 # Components of features that the first task over a network of many features learns for all.
 COMPONENTS = 256
 # A task whose final loss is below this share of the loss by chance has learned something.
@@ -156,7 +153,7 @@ class Trainer:
             return
 
         def problem(name: str) -> Problem:
-            return self._problem(name, prepared[name], seed_of[name], self.settings)
+            return self._problem(name, prepared[name], seed_of[name])
 
         for names in _of_one_size(prepared):
             started, progress = time.perf_counter(), self.progress(f"{len(names)} tasks")
@@ -218,24 +215,31 @@ class Trainer:
         replaced: LearnedTask | None = None,
         fitted: Fitted | None = None,
     ) -> None:
-        """Learns and commits a task, at rising prices of bits until it fits into max_bytes.
+        """Learns and commits a task of at most max_bytes.
 
         - about: further metrics for the task's history.
         - replaced: the version that is learned further.
-        - fitted: a training that was done already, at the settings' price.
+        - fitted: a training without a budget that was done already; it may be too large.
         """
         settings, started = self.settings, time.perf_counter()
         if self._closed_form:
             self._learn_readout(name, data, seed, about, replaced)
             return
-        for trial in count():
+        room, price = self._room(name, data), settings.bit_price
+        for trial in range(MAX_TRIALS):
+            budget = None
             if fitted is not None:
                 coefficients, phase, result = fitted
                 fitted = None
             else:
-                training, trained = self._problem(name, data, seed, settings, replaced)
+                budget = None if room is None else Budget(room, price)
+                training, trained = self._problem(name, data, seed, replaced, budget)
                 result = training.fit(trained)
                 coefficients, phase = trained.result(), training.phase
+            if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
+                # Taking out so many numbers would cost accuracy: begin at a higher price.
+                price = math.sqrt(price * budget.price)
+                continue
             metrics = _metrics(about, started, len(data[0]), result)
             size = self.store.commit_learned(
                 name,
@@ -246,21 +250,38 @@ class Trainer:
                 replaced=replaced,
                 max_bytes=settings.max_bytes,
             )
-            if size is None:
+            if size is None or settings.max_bytes is None or room is None:
                 self._warn_if_at_chance(name, data, result)
                 return
-            settings = _at_higher_price(settings, name, size, trial)
+            if budget is not None:
+                # The task's own norm statistics, whose bytes are known now, need room as well.
+                room -= size - settings.max_bytes
+            if room < 0:
+                break
+        raise _does_not_fit(name, settings.max_bytes)
+
+    def _room(self, name: str, data: TrainingData) -> int | None:
+        """What max_bytes leaves for a task's numbers; None without it."""
+        settings, (examples, classes) = self.settings, data
+        if settings.max_bytes is None:
+            return None
+        profile = largest_profile_bytes(some_inputs(examples, 1))
+        room = settings.max_bytes - label_map_bytes(classes) - profile
+        if room < 0:
+            raise _does_not_fit(name, settings.max_bytes)
+        return room
 
     def _problem(
         self,
         name: str,
         data: TrainingData,
         seed: int,
-        settings: LearnerSettings,
         replaced: LearnedTask | None = None,
+        budget: Budget | None = None,
     ) -> Problem:
         """The optimisation of a task's numbers."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, data
+        settings = self.settings
         present = statistics = None
         if replaced is not None:
             present, statistics = store.coefficients(replaced), store.statistics(replaced)
@@ -285,6 +306,7 @@ class Trainer:
             folds=settings.fold_after > 0,
             seed=seed,
             present=present,
+            budget=budget,
         )
         return training, numbers
 
@@ -340,28 +362,18 @@ class Trainer:
         data: TrainingData,
     ) -> Coefficients:
         """The best readout at the price of bits that leaves the task within max_bytes."""
-        settings, (examples, classes) = self.settings, data
-        room = None
-        if settings.max_bytes is not None:
-            profile = largest_profile_bytes(some_inputs(examples, 1))
-            room = 8.0 * (settings.max_bytes - label_map_bytes(classes) - profile)
-        surplus = 0.0  # what the weights' code leaves out: the bias, models, steps, whole words
-        while True:
-            rounded = fit.rounded(settings.bit_price, None if room is None else room - surplus)
-            if rounded is None:
-                raise InputError(
-                    f"task {name!r} does not fit into max_bytes = {settings.max_bytes}: labels, "
-                    "profile and bias alone take most of them; make a learner with more"
-                )
-            learned = coefficients(*rounded)
-            if room is None:
+        room, price = self._room(name, data), self.settings.bit_price
+        if room is None:
+            return coefficients(*fit.rounded(price))
+        surplus = 0  # bytes beside the weights' code: of the bias, models, steps and whole words
+        while surplus <= room:
+            learned = coefficients(*fit.rounded(price, 8 * (room - surplus)))
+            backbone, classes = self.store.backbone, len(data[1])
+            stored = store_coefficients(learned, self.settings.precision, backbone, classes)
+            if stored.nbytes <= room:
                 return learned
-            stored = store_coefficients(
-                learned, settings.precision, self.store.backbone, len(classes)
-            )
-            if 8 * stored.nbytes <= room:
-                return learned
-            surplus += 8 * stored.nbytes - room
+            surplus += stored.nbytes - room
+        raise _does_not_fit(name, self.settings.max_bytes)
 
     def _first_projection(
         self, features: Tensor, num_masks: int, residual: bool
@@ -521,21 +533,11 @@ def _metrics(
     return {**metrics, **about}
 
 
-def _at_higher_price(
-    settings: LearnerSettings, name: str, size: int, trial: int
-) -> LearnerSettings:
-    """Settings at a price at which a task of this size should fit into max_bytes."""
-    most = settings.max_bytes
-    assert most is not None
-    if trial == MAX_PRICE_TRIALS:
-        raise InputError(
-            f"task {name!r} takes {size} bytes even at a bit_price of {settings.bit_price:.3g}; "
-            f"max_bytes is {most}; make a learner with a larger one (advise: --budget)"
-        )
-    # Bytes fall about as the square root of the price.
-    rise = 2**trial * math.log(max(MIN_PRICE_RISE, (size / most) ** 2))
-    price = settings.bit_price * math.exp(min(rise, 50.0))
-    return replace(settings, bit_price=min(price, HIGHEST_PRICE))
+def _does_not_fit(name: str, max_bytes: int | None) -> InputError:
+    return InputError(
+        f"task {name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels it "
+        "takes most of them; make a learner with a larger one (advise: --budget)"
+    )
 
 
 def _of_one_size(prepared: Mapping[str, TrainingData]) -> list[list[str]]:
