@@ -66,20 +66,11 @@ def test_a_training_is_done_once(monkeypatch):
 
 
 def test_what_cannot_be_met_is_refused_and_nothing_is_kept():
-<<<<<<< HEAD
-    learner = learner_of("weight", max_bytes=30)
-    line = (
-        "task 'a' takes .* bytes even at a bit_price of .*; max_bytes is 30; make a learner with a"
-    )
-    refused(line, learner.learn_task, "a", STREAM[0].train)
-    assert not learner.tasks_
-=======
     for way in WAYS:
         learner = learner_of(way, max_bytes=30)
         line = "task 'a' does not fit into max_bytes = 30: .* make a learner with a larger one"
         refused(line, learner.learn_task, "a", STREAM[0].train)
         assert not learner.tasks_
->>>>>>> 33d9ee9 (A budget of bytes is kept in one training: the price of bits follows the size of the code)
 
 
 @pytest.mark.parametrize(
