@@ -134,8 +134,8 @@ def test_methods_suit_the_network(monkeypatch):
     [
         ({"max_bytes": 0}, "max_bytes must be an integer of at least 1, got 0"),
         ({"max_bytes": 3}, "no method could be tried: .*max_bytes = 3"),
-        ({"tasks": {}}, "more tasks than its 0 basis tasks, got 0"),
-        ({"basis": 4}, "more tasks than its 4 basis tasks, got 4"),
+        ({"tasks": {}}, "basis=0 needs more than 0 tasks, got 0"),
+        ({"basis": 4}, "basis=4 needs more than 4 tasks, got 4"),
         ({"basis": -1}, "basis must be an integer"),
         ({"max_seconds": -1.0}, "max_seconds must be a finite number of at least 0"),
         ({"tasks": {"a": blobs(count=3)}}, "task 'a' has too few examples to hold some back"),

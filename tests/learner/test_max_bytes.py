@@ -34,11 +34,11 @@ def learned(way, **settings):
 def test_every_task_keeps_to_its_budget_and_uses_most_of_it(way, tmp_path):
     price = {"weight": 0.3, "unit": 0.1, "readout": 0.0003}[way]
     free = learned(way, bit_price=price)
-    most = min(task.bytes for task in free.tasks_.values()) * 2 // 3
+    most = min(task.bytes for task in free.tasks_.values()) * 4 // 5
     capped = learned(way, bit_price=price, max_bytes=most)
     for task in STREAM:
         assert 0.6 * most <= capped.tasks_[task.name].bytes <= most
-        assert capped.score(task.test, task.name) > free.score(task.test, task.name) - 0.12
+        assert capped.score(task.test, task.name) > free.score(task.test, task.name) - 0.15
     capped.save(tmp_path / "s.impress")
     with il.open_store(tmp_path / "s.impress") as store:
         assert store.max_bytes == most
