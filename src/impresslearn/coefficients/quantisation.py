@@ -213,9 +213,9 @@ def _encode_coded(
     models, stream = encode_levels([levels for levels in integers if levels.any()])
     content = bytearray(np.packbits([used, shifted]).tobytes())
     model_of = iter(models)
-    for is_used, is_shifted, step, offset in zip(used, shifted, steps, offsets, strict=True):
+    for is_used, is_shifted, coded_step, offset in zip(used, shifted, steps, offsets, strict=True):
         if is_used:
-            content += next(model_of) + step
+            content += next(model_of) + coded_step
         if is_shifted:
             content += offset.tobytes()
     return bytes(content) + stream

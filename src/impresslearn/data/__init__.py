@@ -25,6 +25,7 @@ from impresslearn.data.examples import (
     data_fingerprint,
     one_tensor,
 )
+from impresslearn.data.features import Features, inputs_behind
 from impresslearn.data.labels import (
     Label,
     classes_of,
@@ -40,6 +41,7 @@ __all__ = [
     "Augmentation",
     "BatchSource",
     "Examples",
+    "Features",
     "Inputs",
     "Label",
     "Prepared",
@@ -55,6 +57,7 @@ __all__ = [
     "encode_labels",
     "even_parts",
     "grown_classes",
+    "inputs_behind",
     "label_array",
     "one_tensor",
     "task_classes",

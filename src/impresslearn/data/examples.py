@@ -79,7 +79,7 @@ class Inputs:
             f"{name}: {tuple(tensor.shape[1:])} {str(tensor.dtype).removeprefix('torch.')}"
             for name, tensor in self.items()
         ]
-        return f"Inputs({', '.join(forms)})"
+        return f"{type(self).__name__}({', '.join(forms)})"
 
     @property
     def nbytes(self) -> int:

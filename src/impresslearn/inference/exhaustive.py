@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from impresslearn.data import Inputs
+from impresslearn.data import Features, Inputs
 from impresslearn.errors import InputError
 from impresslearn.inference.unknown import InputStatistics, TaskProfile
 from impresslearn.kernels import mix
@@ -105,7 +104,8 @@ def outputs_of_tasks(
 def _outputs(
     backbone: Backbone, bank: MaskBank, tasks: Collection[KnownTask], inputs: Tensor | Inputs
 ) -> Iterator[Outputs]:
-    backbone.check_inputs(inputs)
+    if not isinstance(inputs, Features):
+        backbone.check_inputs(inputs)
     perceptron = Perceptron.of(backbone, bank, inputs, len(tasks))
     features = SharedFeatures(backbone, inputs)
     # Only these need equal numbers of classes: the others are chunks of one task.
@@ -138,7 +138,7 @@ class SharedFeatures:
 
     def logits(self, view: TaskView) -> Tensor:
         """(n, K), as `TaskView.outputs`."""
-        if view.feature_keys is None:
+        if view.feature_keys is None or isinstance(self._inputs, Features):
             return view.outputs(self._backbone, self._inputs)
         total = None
         for key, weights in zip(view.feature_keys, (view.weights, *view.others), strict=True):
@@ -153,19 +153,14 @@ class SharedFeatures:
             features = self._features[key]
             if features is None:
                 return network.outputs(self._backbone, self._inputs)
-            return self._headed(features, network)
+            return self._backbone.headed(features, network.weights)[:, : network.num_classes]
         outputs = network.outputs(self._backbone, self._inputs)
         features = network.features(self._backbone, self._inputs)
         # Where the logits differ, the network changes them after the head: keep no features then.
-        agrees = torch.allclose(self._headed(features, network), outputs, rtol=1e-3, atol=1e-4)
+        headed = self._backbone.headed(features, network.weights)[:, : network.num_classes]
+        agrees = torch.allclose(headed, outputs, rtol=1e-3, atol=1e-4)
         self._features[key] = features if agrees else None
         return outputs
-
-    def _headed(self, features: Tensor, network: TaskView) -> Tensor:
-        head = self._backbone.own_head
-        assert head is not None
-        weight, *bias = (network.weights[name] for name in head.shapes)
-        return F.linear(features, weight.flatten(1), *bias)[:, : network.num_classes]
 
 
 class Perceptron:

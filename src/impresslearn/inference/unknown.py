@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from impresslearn.data import Inputs
+from impresslearn.data import Inputs, inputs_behind
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import TaskView
@@ -134,33 +134,31 @@ class TaskProfile:
         return max((self.own_entropy + self.shuffled_entropy) / 2, 1.5 * self.own_entropy)
 
 
-def task_profile(
-    backbone: Backbone, view: TaskView, inputs: Tensor | Inputs, logits: Tensor | None = None
-) -> TaskProfile:
+def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> TaskProfile:
     """The profile of a task.
 
     - view: the task, ready to compute.
-    - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`.
-    - logits: (n, K) of these inputs where they are known, which saves a pass.
+    - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`; `Features` save the passes.
     """
-    own = inputs
-    # Shuffled features stand for foreign inputs: a task is learned without seeing any.
-    rows = spread_rows(own, SHUFFLED_INPUTS)
+    # What is shuffled stands for foreign inputs: a task is learned without seeing any. A trained
+    # network maps the shuffled words of a sentence close to the sentence, so where features are
+    # known these are shuffled.
+    rows = spread_rows(inputs, SHUFFLED_INPUTS)
     shuffled = rows.map(_shuffled) if isinstance(rows, Inputs) else _shuffled(rows)
-    if logits is None:
-        logits = view.outputs(backbone, own)
+    logits = view.outputs(backbone, inputs)
     relative = []
     for outputs in (logits, view.outputs(backbone, shuffled)):
         mean_entropy = (entropies(outputs) / largest_entropy(view.num_classes)).mean()
         relative.append(float(mean_entropy.half()))  # as a store keeps it
-    seen = signals(backbone, own, logits)
-    few = _are_inputs(backbone, own) and seen.shape[1] <= FEW_FEATURES
+    seen = signals(backbone, inputs, logits)
+    few = _are_inputs(backbone, inputs_behind(inputs)) and seen.shape[1] <= FEW_FEATURES
     own_entropy, shuffled_entropy = relative
     return TaskProfile(own_entropy, shuffled_entropy, _input_statistics(seen, few))
 
 
 def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
     """The bytes that the profile of a task with these inputs takes at most."""
+    inputs = inputs_behind(inputs)
     numbers = FEW_FEATURES if isinstance(inputs, Inputs) else min(FEW_FEATURES, inputs[0].numel())
     return 4 + max(16 + 3 * QUIET, 17 + numbers + numbers % 2)
 
@@ -198,6 +196,7 @@ def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tens
 
     - logits: (n, K), or (T, n, K) of several tasks.
     """
+    inputs = inputs_behind(inputs)
     if isinstance(inputs, Tensor) and _are_inputs(backbone, inputs):
         return inputs.flatten(1).float().cpu()
     return logits.float().cpu()

@@ -21,7 +21,7 @@ from impresslearn.coefficients.deltas import check_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
-from impresslearn.data import Inputs, Label, label_array
+from impresslearn.data import Features, Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
 from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
@@ -34,6 +34,7 @@ from impresslearn.inference import (
     guess_task,
 )
 from impresslearn.inference.prediction_labels import check_task_names
+from impresslearn.learner.features import keep_features
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.settings import LearnerSettings, Start
 from impresslearn.learner.trainer import Note, Trainer
@@ -324,6 +325,21 @@ class ImpressLearner(ReadOnlySettings):
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
+
+    def features(self, inputs: Any, values: Any = None) -> Features:
+        """What readouts read of inputs, kept so that the network runs over them once.
+
+        Tasks learn from `(features, labels)`, and predict from features, as from the inputs. The
+        features can be indexed and sliced; `features.values` is a tensor (n, f) to save.
+
+        - inputs: (n, ...), raw unless they are `Prepared`.
+        - values: features of the same network that were computed before, in the order of the
+          inputs; a few rows of them are checked. None (the default) computes them.
+
+        Raises InputError for inputs that cannot be used, for values that are not the network's,
+        and for a network whose features a readout cannot use.
+        """
+        return keep_features(self._trainer, inputs, values)
 
     def prepare(self, inputs: Any) -> Tensor | Inputs:
         """Raw inputs (n, ...) as the network takes them. Raises InputError for unusable ones."""

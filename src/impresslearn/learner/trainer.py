@@ -20,7 +20,15 @@ from impresslearn.coefficients.learning import Budget, trainable_numbers
 from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients
 from impresslearn.coefficients.quantisation import Grids
 from impresslearn.coefficients.readout import Projection, Readout, ReadoutFit
-from impresslearn.data import Examples, Inputs, Preprocessing, classes_of, grown_classes, to_batches
+from impresslearn.data import (
+    Examples,
+    Features,
+    Inputs,
+    Preprocessing,
+    classes_of,
+    grown_classes,
+    to_batches,
+)
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.unknown import largest_profile_bytes
@@ -90,7 +98,7 @@ class Trainer:
             raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
         note = _checked_note(note)
         examples, classes = training_examples(backbone, data, self.preprocessing)
-        about = note | self._raw_form(data, examples)
+        about = note | self.raw_form(data, examples)
         started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
@@ -145,7 +153,7 @@ class Trainer:
             prepared[name] = training_examples(backbone, data, preprocessing)
             if len(prepared) == 1:
                 # The first task decides how raw inputs of all the others are taken.
-                form = self._raw_form(data, prepared[name][0])
+                form = self.raw_form(data, prepared[name][0])
                 preprocessing = with_form(preprocessing, form)
         if not check_flag("batched", batched) or self._closed_form:
             for name, data in prepared.items():
@@ -186,7 +194,7 @@ class Trainer:
                 f"classes of {name!r} ({', '.join(map(repr, missing[:5]))}), which it will hardly "
                 "predict any more; give some examples of every class"
             )
-        about = note | self._raw_form(data, examples)
+        about = note | self.raw_form(data, examples)
         self._learn_one(name, (examples, classes), seed, about, replaced=task)
 
     @torch.no_grad()
@@ -198,12 +206,12 @@ class Trainer:
             raise InputError('learn_features is for readouts: use the preset "few_labels"')
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        num_masks, residual = self._feature_networks()
+        num_masks, residual = self.feature_networks()
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
             prepared = examples, classes_of(examples.labels)
-            features.append(self._features(prepared, num_masks, residual)[0])
+            features.append(self.features(prepared, num_masks, residual)[0])
         self._keep_projection(torch.cat(features), dimensions, num_masks, residual)
 
     def _learn_one(
@@ -326,10 +334,10 @@ class Trainer:
         settings, started = self.settings, time.perf_counter()
         store, backbone, (examples, classes) = self.store, self.store.backbone, data
         number, projection = store.last_projection()
-        num_masks, residual = self._feature_networks()
+        num_masks, residual = self.feature_networks()
         if projection is not None:
             num_masks, residual = projection.num_masks, projection.residual
-        features, targets = self._features(data, num_masks, residual)
+        features, targets = self.features(data, num_masks, residual)
         if projection is None and backbone.pretrained and settings.precision == "coded":
             number, projection = self._first_projection(features, num_masks, residual)
         head = backbone.own_head
@@ -393,7 +401,7 @@ class Trainer:
         projection = replace(projection, matrix=projection.matrix.to(self.store.backbone.device))
         return self.store.commit_projection(projection), projection
 
-    def _feature_networks(self) -> tuple[int, bool]:
+    def feature_networks(self) -> tuple[int, bool]:
         """How many masks give features, and whether the network itself does.
 
         Raises InputError for networks whose features a readout cannot use.
@@ -413,9 +421,7 @@ class Trainer:
             )
         return len(store.bank), self.settings.start == "network" or not len(store.bank)
 
-    def _features(
-        self, data: TrainingData, num_masks: int, residual: bool
-    ) -> tuple[Tensor, Tensor]:
+    def features(self, data: TrainingData, num_masks: int, residual: bool) -> tuple[Tensor, Tensor]:
         """Features (n, f) of all examples, and their class indices (n,)."""
         store, backbone = self.store, self.store.backbone
         view = store.feature_view(num_masks, residual)
@@ -470,7 +476,7 @@ class Trainer:
     def _closed_form(self) -> bool:
         return self.settings.spec.parametrisation.closed_form
 
-    def _raw_form(self, data: Any, examples: Any) -> dict[str, Any]:
+    def raw_form(self, data: Any, examples: Any) -> dict[str, Any]:
         """How raw inputs come, for a task's history: as the first task's, or its own.
 
         "pixels" says whether they are, "columns" names those of a table, "shape" is of those that
@@ -479,6 +485,8 @@ class Trainer:
         """
         form: dict[str, Any] = {}
         known, is_first = self.preprocessing, self.store.tasks.first() is None
+        if is_first and isinstance(getattr(examples, "inputs", None), Features):
+            return dict(examples.inputs.form)
         is_raw = is_first and not isinstance(data, Prepared)
         columns = known.columns if known is not None else None
         if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:

@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import cached_property
 from itertools import chain
 from math import prod
 from typing import Any, Literal, get_args
@@ -22,12 +23,13 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional as F
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from impresslearn.checks import ReadOnlySettings, check_choice, check_integer, device_is_set
-from impresslearn.data import Inputs
+from impresslearn.data import Features, Inputs
 from impresslearn.data.examples import bytes_of
 from impresslearn.errors import InputError
 from impresslearn.networks import norms
@@ -75,7 +77,8 @@ class Backbone(ReadOnlySettings):
     logits out of the module's output, None if the output is a tensor or nothing was computed yet;
     `changing`, the attributes that a pass changes, by the name of the module that has them: every
     pass begins with their first values; `checked`, whether `check_passes` has seen inputs, and
-    `seen_shape`, the shape of one of them if they are one tensor;
+    `seen_shape`, the shape of one of them if they are one tensor; `checked_heads`, the numbers of
+    outputs with which heads of the tasks' own were tried;
     `head_bias`, where the bias of a task's own head starts: 1 in front of a ReLU, which has no
     gradient at 0.
 
@@ -130,6 +133,7 @@ class Backbone(ReadOnlySettings):
         self.vocabulary = vocabulary_of(module)
         self.changing: dict[str, tuple[str, ...]] = {}
         self.checked = False
+        self.checked_heads: set[int] = set()
         self.seen_shape: Sequence[int] | None = None
         self.head_bias = 0.0
         self.logits_reader = None
@@ -329,6 +333,12 @@ class Backbone(ReadOnlySettings):
             )
         return calls[0].flatten(1)
 
+    def headed(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+        """Logits (n, K) of the task's own head among these weights, from its `features`."""
+        assert self.own_head is not None
+        weight, *bias = (weights[name] for name in self.own_head.shapes)
+        return F.linear(features.to(weight.dtype), weight.flatten(1), *bias)
+
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights by layer name as tensors by name of the module's parameters.
 
@@ -365,6 +375,11 @@ class Backbone(ReadOnlySettings):
     def check_inputs(self, inputs: Tensor | Inputs) -> None:
         """Raises InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
         wanted = self.input_shape
+        if isinstance(inputs, Features):
+            raise InputError(
+                "features serve tasks that are only a head, such as those of the preset "
+                '"few_labels"; give the inputs themselves'
+            )
         if isinstance(inputs, Inputs):
             if wanted is not None:
                 raise InputError(
@@ -417,10 +432,15 @@ class Backbone(ReadOnlySettings):
             digest.update(bytes_of(tensor))
         return digest.hexdigest()
 
+    @cached_property
+    def identity(self) -> str:
+        """`fingerprint` of all tensors, computed once."""
+        return self.fingerprint()
+
     def __getstate__(self) -> dict[str, Any]:
         # What `_link` makes anew. Copied tensors would no longer be the module's.
         linked = {"weights", "small", "_like", "_small_groups", "_running_buffers"}
-        linked |= {"_fixed_buffers", "_local"}
+        linked |= {"_fixed_buffers", "_local", "identity"}
         return {name: value for name, value in self.__dict__.items() if name not in linked}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

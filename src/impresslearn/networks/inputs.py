@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 
 from impresslearn.data import (
     Examples,
+    Features,
     Inputs,
     Label,
     StreamedExamples,
     as_examples,
     as_network_inputs,
+    inputs_behind,
     task_classes,
 )
 from impresslearn.data.examples import raw
@@ -56,6 +59,8 @@ def checked_examples(
     if preprocessing is not None and isinstance(data, (tuple, list)) and len(data) == 2:
         data = preprocessing.ordered(data[0]), data[1]
     examples = as_examples(data)
+    if isinstance(examples, Examples) and isinstance(examples.inputs, Features):
+        return replace(examples, inputs=checked_features(backbone, examples.inputs))
     if preprocessing is not None:
         examples = preprocessing.apply_to(examples)
     if isinstance(examples, Examples):
@@ -86,9 +91,10 @@ def training_examples(
             InputScaleWarning,
         )
     if not backbone.checked:
-        check_passes(backbone, some_inputs(examples, PASSED))
-    if backbone.own_head is not None:
+        check_passes(backbone, inputs_behind(some_inputs(examples, PASSED)))
+    if backbone.own_head is not None and len(classes) not in backbone.checked_heads:
         _check_head(backbone, examples, len(classes))
+        backbone.checked_heads.add(len(classes))
     return examples, classes
 
 
@@ -203,7 +209,7 @@ def _check_head(
     backbone: Backbone, examples: Examples | StreamedExamples, num_classes: int
 ) -> None:
     """Raises InputError unless a head of zeros makes all logits equal, as logits or log-softmax."""
-    some = some_inputs(examples, 2).to(backbone.device).to(backbone.input_dtype)
+    some = inputs_behind(some_inputs(examples, 2)).to(backbone.device, backbone.input_dtype)
     name = backbone.own_head.name if backbone.own_head else ""
     head = {key: torch.zeros_like(part) for key, part in backbone.new_head(num_classes).items()}
     for part in head.values():
@@ -276,6 +282,8 @@ def checked_inputs(
     them: float32 holds every id, and files and caches need no second kind of input.
     """
     unprepared = inputs.data if isinstance(inputs, Prepared) else inputs
+    if isinstance(unprepared, Features):
+        return checked_features(backbone, unprepared)
     if isinstance(inputs, Prepared) or preprocessing is None:
         values = as_network_inputs(unprepared)
     else:
@@ -285,6 +293,16 @@ def checked_inputs(
         pixels = isinstance(values, Tensor) and raw(unprepared).dtype == torch.uint8
         _check_ids(backbone, values, pixels)
     return values
+
+
+def checked_features(backbone: Backbone, features: Features) -> Features:
+    """The features. Raises InputError for those of another network, and if not finite."""
+    if features.network != backbone.identity:
+        raise InputError(
+            f"these features are of another network than this {backbone.name}; compute them with "
+            "this learner's features(inputs)"
+        )
+    return features
 
 
 def _check_ids(backbone: Backbone, values: Tensor | Inputs, pixels: bool) -> None:

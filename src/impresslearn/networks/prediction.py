@@ -13,7 +13,15 @@ import torch
 from cachetools import LRUCache
 from torch import Tensor
 
-from impresslearn.data import BatchSource, Inputs, Label, classes_of, even_parts, to_batches
+from impresslearn.data import (
+    BatchSource,
+    Features,
+    Inputs,
+    Label,
+    classes_of,
+    even_parts,
+    to_batches,
+)
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.kernels.compiling import forkable_lock
@@ -107,7 +115,11 @@ class TaskView:
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
         """As `logits`, finite or not."""
-        total, *others = self._in_parts(backbone, backbone.forward, inputs, batch_size)
+        if isinstance(inputs, Features):
+            networks = zip(inputs.of(self.feature_keys), (self.weights, *self.others), strict=True)
+            total, *others = [backbone.headed(features, weights) for features, weights in networks]
+        else:
+            total, *others = self._in_parts(backbone, backbone.forward, inputs, batch_size)
         for logits in others:
             total = total + logits
         return total[:, : self.num_classes]
@@ -116,6 +128,8 @@ class TaskView:
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
         """(n, f) what enters the heads of all networks, side by side, as `Backbone.features`."""
+        if isinstance(inputs, Features):
+            return torch.cat(inputs.of(self.feature_keys), dim=1)
         return torch.cat(self._in_parts(backbone, backbone.features, inputs, batch_size), dim=1)
 
     @torch.no_grad()

@@ -344,7 +344,7 @@ def changed_meanwhile(name: str) -> InputError:
 def encode_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
     """A mask as a row."""
     info, packed = mask
-    digest, bits = _digest(packed), None
+    digest, bits = mask_digest(packed), None
     if not (info.stored_as_seed and _is_drawn(mask, layers)):
         bits = coded_mask(mask, layers)[0].coded
     recipe = to_json({"ones": list(info.ones), **info.recipe})
@@ -359,7 +359,7 @@ def _decode_mask(row: MaskRow, layers: Sequence[MaskableLayer]) -> PackedMask:
     else:
         shapes = [(layer.units, layer.fan_in) for layer in layers]
         packed = [pack(torch.from_numpy(bits)) for bits in decode_bits(row.bits, shapes)]
-    if _digest(packed) != row.digest:
+    if mask_digest(packed) != row.digest:
         raise ValueError("it does not have the bits that were written")
     return MaskInfo(row.name, row.source, ones, recipe, row.bits), packed
 
@@ -368,7 +368,7 @@ def _is_drawn(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:
     """Whether the recipe gives this very mask: a caller may have named their own one "random"."""
     info, packed = mask
     try:
-        return _digest(_draw(layers, info.ones, info.recipe)) == _digest(packed)
+        return mask_digest(_draw(layers, info.ones, info.recipe)) == mask_digest(packed)
     except UNREADABLE:
         return False
 
@@ -391,7 +391,8 @@ def _document(form: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def _digest(packed: Sequence[Tensor]) -> bytes:
+def mask_digest(packed: Sequence[Tensor]) -> bytes:
+    """BLAKE2b of a mask's packed bits."""
     digest = hashlib.blake2b(digest_size=16)
     for bits in packed:
         digest.update(bits.cpu().contiguous().numpy().data)

@@ -9,7 +9,7 @@ effective weights of the tasks used last.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -35,7 +35,7 @@ from impresslearn.coefficients.parametrisation import (
     task_weights,
 )
 from impresslearn.coefficients.readout import Projection, Readout
-from impresslearn.data import Examples, Label, StreamedExamples
+from impresslearn.data import Examples, Features, Label, StreamedExamples, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
 from impresslearn.kernels.compiling import forkable_lock
@@ -50,7 +50,7 @@ from impresslearn.networks.prediction import (
     Weights,
 )
 from impresslearn.store.database import Database
-from impresslearn.store.rows import Rows, TaskTable, changed_meanwhile, encode_mask
+from impresslearn.store.rows import Rows, TaskTable, changed_meanwhile, encode_mask, mask_digest
 from impresslearn.store.tasks import LearnedTask, TaskRow, check_new_name, encode_task
 
 # Memory for the effective weights of the tasks used last.
@@ -105,6 +105,7 @@ class Store:
         self.tasks = TaskTable(self.rows)
         self._bank = bank
         self._cache = WeightCache(cache_bytes)
+        self._mask_digests: dict[int, bytes] = {}
         self._written_masks = 0  # masks of the bank that are known to be in the database
         self._generation: int | None = None
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
@@ -341,14 +342,14 @@ class Store:
             statistics = store_statistics(backbone, gathered, precision, view.weights, run.examples)
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
-        logits = None
-        if run.features is not None:
+        inputs = run.examples.inputs_at(places)
+        readout = task.coefficients.parts[0] if task.coefficients else None
+        if run.features is not None and isinstance(readout, Readout):
             # The network need not run again over inputs whose features are known.
-            weights = self._weights(task)
-            logits = run.features[torch.from_numpy(places)] @ weights["weight"] + weights.get(
-                "bias", 0.0
-            )
-        profile = task_profile(backbone, view, run.examples.inputs_at(places), logits)
+            positions = _positions(task.num_masks, readout.residual)
+            values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
+            inputs = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
+        profile = task_profile(backbone, view, inputs)
         numbers = [
             torch.tensor([profile.own_entropy, profile.shuffled_entropy], dtype=torch.float32)
         ]
@@ -425,8 +426,11 @@ class Store:
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""
         self.catch_up()
-        first, *others = (self._body(place) for place in _feature_keys(num_masks, residual))
-        return TaskView(first, self.shared, self.backbone.num_classes, others=tuple(others))
+        positions = _positions(num_masks, residual)
+        first, *others = map(self._body, positions)
+        keys = tuple(map(self._feature_key, positions))
+        classes = self.backbone.num_classes
+        return TaskView(first, self.shared, classes, "eval", tuple(others), keys)
 
     def last_projection(self) -> tuple[int, Projection | None]:
         """The number of the projection kept last, 0 without any, and the projection."""
@@ -473,20 +477,21 @@ class Store:
             # A task that brings nothing but a head reads the features of the frozen network.
             only_head = task.mask is None and [type(part) for part in parts] == [Head]
             if only_head and task.statistics is None:
-                return TaskView(weights, statistics, classes, feature_keys=(None,))
+                own_key = self._feature_key(None)
+                return TaskView(weights, statistics, classes, feature_keys=(own_key,))
             return TaskView(weights, statistics, classes)
         # A readout is a sum of networks, each with its part of the head; the first gets the bias.
         # Networks whose features the head ignores are left out.
-        feature_keys = _feature_keys(task.num_masks, parts[0].residual)
-        heads = weights["weight"].chunk(len(feature_keys))
+        positions = _positions(task.num_masks, parts[0].residual)
+        heads = weights["weight"].chunk(len(positions))
         bias = [weights["bias"]] if "bias" in weights else []
         used = [number for number, head in enumerate(heads) if head.any()] or [0]
         networks = []
         for number in used:
             head = head_weights(self.backbone, [heads[number], *bias])
-            networks.append(self._body(feature_keys[number]) | head)
+            networks.append(self._body(positions[number]) | head)
             bias = [torch.zeros_like(values) for values in bias]
-        keys = tuple(feature_keys[number] for number in used)
+        keys = tuple(self._feature_key(positions[number]) for number in used)
         return TaskView(networks[0], statistics, classes, "eval", tuple(networks[1:]), keys)
 
     def _body(self, position: int | None) -> Weights:
@@ -497,6 +502,14 @@ class Store:
         return self._cache.get(
             f"mask {position}", lambda: masked_weights(self._bank, self.backbone.weights, name)
         )
+
+    def _feature_key(self, position: int | None) -> Hashable:
+        """What the features under one mask depend on, beside the network: equal in any store."""
+        if position is not None and position not in self._mask_digests:
+            self._mask_digests[position] = mask_digest(self._bank.packed(position)[1])
+        mask = None if position is None else self._mask_digests[position]
+        gathered = None if self.backbone.pretrained else self.shared
+        return mask, None if gathered is None else self.backbone.fingerprint(gathered)
 
     def _check_masks_of(self, task: LearnedTask) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
@@ -512,7 +525,7 @@ class Store:
                 )
 
 
-def _feature_keys(num_masks: int, residual: bool) -> list[int | None]:
+def _positions(num_masks: int, residual: bool) -> list[int | None]:
     """The networks that a readout reads, in the order of features: None is the frozen network."""
     return [*([None] if residual else []), *range(num_masks)]
 

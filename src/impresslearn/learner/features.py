@@ -1,0 +1,81 @@
+"""Computes features of raw inputs once, which tasks of a learner then learn and predict from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from impresslearn.data import Examples, Features, Inputs, as_inputs, as_network_inputs
+from impresslearn.data.examples import raw
+from impresslearn.data.preprocessing import Prepared
+from impresslearn.errors import InputError
+from impresslearn.learner.trainer import Trainer
+from impresslearn.networks.inputs import (
+    PASSED,
+    check_passes,
+    checked_examples,
+    some_inputs,
+    spread_places,
+)
+
+# How far given features may be from the network's own, as a share of the largest.
+LARGEST_DIFFERENCE = 0.02
+
+
+# Tensors made in inference mode could not be learned with.
+@torch.inference_mode(False)
+@torch.no_grad()
+def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features:
+    """The features of inputs, computed or given; arguments as `ImpressLearner.features`."""
+    store, backbone = trainer.store, trainer.store.backbone
+    if backbone.normalises_by_batch:
+        raise InputError(
+            f"the features of {backbone.name} depend on the batch that they are computed in, by "
+            "its batch norms, so they cannot be kept; give the inputs themselves"
+        )
+    num_masks, residual = trainer.feature_networks()
+    _, projection = store.last_projection()
+    if projection is not None:
+        num_masks, residual = projection.num_masks, projection.residual
+    # Labels do not count: one for all inputs makes examples of them.
+    given = inputs.data if isinstance(inputs, Prepared) else inputs
+    given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given
+    first = given.tensors[0] if isinstance(given, Inputs) else raw(given)
+    data: Any = given, np.zeros(first.shape[:1], dtype=np.int64)
+    data = Prepared(data) if isinstance(inputs, Prepared) else data
+    examples = checked_examples(backbone, data, trainer.preprocessing)
+    assert isinstance(examples, Examples)
+    if not backbone.checked:
+        check_passes(backbone, some_inputs(examples, PASSED))
+    if values is None:
+        values, _ = trainer.features((examples, (0,)), num_masks, residual)
+    else:
+        values = as_inputs(values).to(backbone.device)
+        places = spread_places(len(examples), PASSED)
+        computed, _ = trainer.features((examples.subset(places), (0,)), num_masks, residual)
+        _check_values(values, computed, len(examples), places)
+    keys = store.feature_view(num_masks, residual).feature_keys or ()
+    form = trainer.raw_form(data, examples)
+    return Features(values, examples.inputs, backbone.identity, keys, form)
+
+
+def _check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:
+    """Raises InputError unless features (n, f) are close to those computed of some rows."""
+    shape = (count, computed.shape[1])
+    if values.shape != shape:
+        raise InputError(
+            f"values must hold a row per input and a column per feature, {shape}, got "
+            f"{tuple(values.shape)}"
+        )
+    apart = (values[torch.from_numpy(places)] - computed).abs().amax(dim=1)
+    row = int(apart.argmax())
+    if apart[row] > LARGEST_DIFFERENCE * computed.abs().max():
+        raise InputError(
+            f"the features of input {places[row]} differ from values by up to "
+            f"{float(apart[row]):.2g}: they are of another network, or in another order; leave out "
+            "values to compute them"
+        )
