@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from impresslearn.methods import FineTuning as FineTuning
     from impresslearn.methods import Hybrid as Hybrid
     from impresslearn.methods import SupSup as SupSup
+    from impresslearn.methods import class_incremental as class_incremental
     from impresslearn.methods import compare as compare
     from impresslearn.methods import evaluate as evaluate
     from impresslearn.networks import Backbone as Backbone
@@ -63,7 +64,7 @@ _NAMES = {
     "inference": "TaskGuess score_inference",
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
     "masks": "MaskBank disjoint_bank random_bank",
-    "methods": "FineTuning Hybrid SupSup compare evaluate",
+    "methods": "FineTuning Hybrid SupSup class_incremental compare evaluate",
     "networks": "Backbone adapt create_backbone list_backbones register_backbone",
     "training.first_session": "adapt_to",
     "training.loop": "Recipe",

@@ -19,7 +19,7 @@ ABSENT = "–"
 UNITS = ("B", "kB", "MB", "GB")
 # Patterns of column names; any other number is printed with four digits.
 KINDS = {
-    r"(.*_)?accuracy(_.*)?|rejected|share": "fraction",
+    r"(.*_)?accuracy(_.*)?|rejected|share|unknown|(class|task)_il": "fraction",
     r"(.*_)?difference|forgetting|(backward|forward)_transfer": "points",
     r"bytes(_.*)?|.*_bytes": "bytes",
     r"seconds(_.*)?|.*_seconds": "seconds",

@@ -10,6 +10,7 @@ from impresslearn.inference.task_inference import InferenceMethod as InferenceMe
 from impresslearn.inference.task_inference import InferenceSettings as InferenceSettings
 from impresslearn.inference.task_inference import TaskGuess as TaskGuess
 from impresslearn.inference.task_inference import guess_task as guess_task
+from impresslearn.inference.task_inference import guess_tasks as guess_tasks
 from impresslearn.inference.unknown import PROFILED_INPUTS as PROFILED_INPUTS
 from impresslearn.inference.unknown import TaskProfile as TaskProfile
 from impresslearn.inference.unknown import task_profile as task_profile

@@ -12,7 +12,7 @@ no task, by what the task showed on its own and on foreign inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -21,9 +21,9 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from impresslearn.checks import check_choice, check_number, clear_calls
-from impresslearn.data import Inputs
+from impresslearn.data import Inputs, even_parts
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.exhaustive import KnownTask, Mixture, outputs_of_tasks
+from impresslearn.inference.exhaustive import KnownTask, Mixture, Outputs, outputs_of_tasks
 from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.unknown import (
     InputStatistics,
@@ -111,8 +111,8 @@ class TaskGuess:
         """The most likely task. Raises UnknownTaskError where the inputs look like none."""
         if self.unknown:
             raise UnknownTaskError(
-                f"the inputs look like none of the tasks: {self.summary()}; name the task, or ask "
-                "for the inputs of each task alone if they come from several"
+                f"the inputs look like none of the tasks: {self.summary()}; name the task, or "
+                "infer each input's own task with per_input=True if they come from several"
             )
         return self.best
 
@@ -160,13 +160,10 @@ def guess_task(
     check_choice("method", method, METHODS)
     check_choice("objective", objective, OBJECTIVES)
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
-    if not tasks:
-        raise InputError("there is no task to choose from; learn one first")
-    if len(inputs) == 0:
-        raise InputError("the data hold no example")
+    _check_asked(tasks, inputs)
     some = spread_rows(inputs, JUDGED_INPUTS)
     if method in ("auto", "exhaustive"):
-        return _judge(backbone, bank, tasks, some, "exhaustive")
+        return _judge(backbone, outputs_of_tasks(backbone, bank, tasks, some), some, "exhaustive")
     tasks = list(tasks)
     parts = [_superposed(backbone, task, method) for task in tasks]
     num_classes = max(task.num_classes for task in tasks)
@@ -180,13 +177,43 @@ def guess_task(
         return _guess(names, (-slopes.double()).softmax(dim=0), int(slopes.argmin()), 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     shortlist = [tasks[place] for place in order[:SHORTLIST]]
-    guess = _judge(backbone, bank, shortlist, some, method)
+    guess = _judge(backbone, outputs_of_tasks(backbone, bank, shortlist, some), some, method)
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The optimum may lie at another task than the judged one; then that task's own weights serve.
     best = next(task.view() for task in shortlist if task.name == guess.best)
     losses = [information_maximisation(view.logits(backbone, some)) for view in (mixture, best)]
     chosen = mixture if losses[0] <= losses[1] else best
     return replace(guess, posterior=posterior, mixture=chosen)
+
+
+@torch.no_grad()
+@clear_calls
+def guess_tasks(
+    backbone: Backbone, bank: MaskBank, tasks: Collection[KnownTask], inputs: Tensor | Inputs
+) -> list[TaskGuess]:
+    """The task of each input, judged by itself: inputs (n, ...), n >= 1, may be of several tasks.
+
+    Equal to `guess_task` by "exhaustive" of one input after the other, but runs a task on many
+    inputs at once. Arguments and errors as there.
+    """
+    _check_asked(tasks, inputs)
+    guesses = []
+    # Where norms use a batch's statistics, an input alone is a batch of one.
+    at_once = 1 if backbone.normalises_by_batch else JUDGED_INPUTS
+    for part in inputs.split(even_parts(len(inputs), at_once)):
+        outputs = list(outputs_of_tasks(backbone, bank, tasks, part))
+        for row in range(len(part)):
+            one = slice(row, row + 1)
+            alone = [each._replace(logits=each.logits[:, one]) for each in outputs]
+            guesses.append(_judge(backbone, alone, part[one], "exhaustive"))
+    return guesses
+
+
+def _check_asked(tasks: Collection[KnownTask], inputs: Tensor | Inputs) -> None:
+    if not tasks:
+        raise InputError("there is no task to choose from; learn one first")
+    if len(inputs) == 0:
+        raise InputError("the data hold no example")
 
 
 def _superposed(backbone: Backbone, task: KnownTask, method: str) -> Mixture | Mapping[str, Tensor]:
@@ -222,13 +249,9 @@ def _guess(
 
 
 def _judge(
-    backbone: Backbone,
-    bank: MaskBank,
-    tasks: Collection[KnownTask],
-    inputs: Tensor | Inputs,
-    method: str,
+    backbone: Backbone, outputs: Iterable[Outputs], inputs: Tensor | Inputs, method: str
 ) -> TaskGuess:
-    """Runs the tasks: the posterior over them and over "none of them".
+    """From the logits of tasks: the posterior over them and over "none of them".
 
     Against a task count the information objective of its predictions, over log K and a
     temperature, and how unlike its own inputs these are, since a wrong task may be as sure of few
@@ -238,7 +261,7 @@ def _judge(
     strength = math.sqrt(len(inputs))
     judged: list[tuple[int, str, float]] = []
     leader: tuple[float, int, Tensor, KnownTask] | None = None
-    for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
+    for positions, members, logits in outputs:
         largest = largest_entropy(members[0].num_classes)
         objective = information_maximisation(logits, PRIOR).double().cpu() / largest
         temperatures = []

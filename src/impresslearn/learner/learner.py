@@ -23,7 +23,7 @@ from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Features, Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import (
     InferenceMethod,
@@ -32,6 +32,7 @@ from impresslearn.inference import (
     Mixture,
     TaskGuess,
     guess_task,
+    guess_tasks,
 )
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner.features import keep_features
@@ -42,7 +43,7 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.networks.inputs import check_backbone, checked_inputs
+from impresslearn.networks.inputs import check_backbone, checked_inputs, spread_rows
 from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, labels_of
 from impresslearn.store import CACHE_BYTES, LearnedTask, Store, TaskInfo, TaskTable, save_file
@@ -50,6 +51,9 @@ from impresslearn.store.store_files import Weights
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
+
+# Inputs of a batch like no task that are asked about one by one, to see whether tasks are mixed.
+ASKED_ALONE = 16
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -350,20 +354,35 @@ class ImpressLearner(ReadOnlySettings):
         view = self._store.view(self.tasks_.learned(task))
         return view.logits(self.backbone, self.prepare(inputs))
 
-    def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
+    def predict(
+        self,
+        inputs: Any,
+        task: str | Sequence[str] | None = None,
+        *,
+        per_input: bool = False,
+    ) -> np.ndarray:
         """The labels of inputs, as an array (n,).
 
         - inputs: (n, ...), raw unless they are `Prepared`.
         - task: one name for all rows; n names for a mixed batch, where each row is computed with
-          the rows of the same task; or None, which infers the task from the inputs: all must
-          belong to one. Labels of different kinds give an array of dtype object.
+          the rows of the same task; or None, which infers the task from the inputs. Labels of
+          different kinds give an array of dtype object.
+        - per_input: without task, True infers the most likely task of each input by itself; False
+          infers one task for all inputs, which is surer.
 
-        Raises UnknownTaskError if no task has the name, or if the inputs look like no task, and
-        InputError for inputs that cannot be used.
+        Raises UnknownTaskError if no task has the name, or if the inputs as a whole look like no
+        task, and InputError for inputs that cannot be used, and for per_input with a task.
         """
         values = self.prepare(inputs)
-        if task is None:
-            task = self.infer_task(Prepared(values)).known()
+        if per_input:
+            if task is not None:
+                raise InputError(f"per_input infers the tasks, but task={task!r} names them")
+            task = [guess.best for guess in self.infer_tasks(Prepared(values))]
+        elif task is None:
+            guess = self.infer_task(Prepared(values))
+            if guess.unknown:
+                self._check_for_several_tasks(values)
+            task = guess.known()
         if isinstance(task, str):
             learned = self.tasks_.learned(task)
             logits = self._store.view(learned).logits(self.backbone, values)
@@ -385,7 +404,10 @@ class ImpressLearner(ReadOnlySettings):
         return labels
 
     def score(self, data: Any, task: str) -> float:
-        """A task's accuracy in [0, 1] on labelled data. Raises as `predict`, and for new labels."""
+        """A task's accuracy in [0, 1] on labelled data. Raises as `predict`, and for new labels.
+
+        `class_incremental` measures accuracy without task names.
+        """
         learned = self.tasks_.learned(task)
         view, preprocessing = self._store.view(learned), self.preprocessing_
         return accuracy_of(self.backbone, view, data, preprocessing, learned.classes)
@@ -429,6 +451,16 @@ class ImpressLearner(ReadOnlySettings):
             shared=self.shared_statistics_,
             **settings,
         )
+
+    def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
+        """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
+
+        - among: as in `infer_task`, whose method "exhaustive" this uses for every input.
+
+        Raises as `infer_task`.
+        """
+        known, values = self._known_tasks(among), self.prepare(inputs)
+        return guess_tasks(self.backbone, self.bank_, known, values)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
@@ -516,6 +548,17 @@ class ImpressLearner(ReadOnlySettings):
                 KnownTask(task.name, len(task.classes), view, task.profile, mixture, is_mask)
             )
         return known
+
+    def _check_for_several_tasks(self, values: Tensor | Inputs) -> None:
+        """Raises UnknownTaskError where inputs that look like no task belong to several."""
+        guesses = self.infer_tasks(Prepared(spread_rows(values, ASKED_ALONE)))
+        names = list(dict.fromkeys(guess.best for guess in guesses if not guess.unknown))
+        if len(names) > 1:
+            raise UnknownTaskError(
+                f"the inputs together look like none of the tasks, but one by one like several, "
+                f"such as {names[0]!r} and {names[1]!r}; infer each input's own task with "
+                "per_input=True, or name it"
+            )
 
     def _mixture(self, task: LearnedTask) -> Mixture:
         """The task as a mixture of masks."""

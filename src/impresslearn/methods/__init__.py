@@ -9,5 +9,7 @@ from impresslearn.methods.evaluation import evaluate as evaluate
 from impresslearn.methods.finetuning import FineTuning as FineTuning
 from impresslearn.methods.finetuning import SequentialFineTuning as SequentialFineTuning
 from impresslearn.methods.hybrid import Hybrid as Hybrid
+from impresslearn.methods.incremental import ClassIncremental as ClassIncremental
+from impresslearn.methods.incremental import class_incremental as class_incremental
 from impresslearn.methods.lora import lora as lora
 from impresslearn.methods.supsup import SupSup as SupSup
