@@ -108,6 +108,13 @@ def test_the_network_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learner.predict(features[:4], ["first", "second"] * 2).shape == (4,)
 
 
+def test_heads_that_tasks_replace_make_no_other_network() -> None:
+    (inputs, labels), module = sentences(0), Sentences()
+    features = learner_of(adapt(module)).features(inputs)
+    nn.init.ones_(module.head.weight)
+    assert learner_of(adapt(module)).learn_task("task", (features, labels)).tasks_["task"].bytes
+
+
 def test_values_that_were_saved_are_checked_on_some_rows() -> None:
     learner, (inputs, labels) = learner_of(adapt(Sentences())), sentences(0)
     values = learner.features(inputs).values.numpy()

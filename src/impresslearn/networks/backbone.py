@@ -434,8 +434,10 @@ class Backbone(ReadOnlySettings):
 
     @cached_property
     def identity(self) -> str:
-        """`fingerprint` of all tensors, computed once."""
-        return self.fingerprint()
+        """`fingerprint` of what features depend on, all but a head that tasks replace."""
+        tensors = dict(chain(self.module.named_parameters(), self.module.named_buffers()))
+        head = self.own_head.shapes if self.own_head else {}
+        return self.fingerprint({name: each for name, each in tensors.items() if name not in head})
 
     def __getstate__(self) -> dict[str, Any]:
         # What `_link` makes anew. Copied tensors would no longer be the module's.
