@@ -1,5 +1,6 @@
 """Which task is this? Task inference without labels and without a task name."""
 
+from impresslearn.inference.class_map import ClassMap as ClassMap
 from impresslearn.inference.exhaustive import KnownTask as KnownTask
 from impresslearn.inference.exhaustive import Mixture as Mixture
 from impresslearn.inference.prediction_labels import InferenceScores as InferenceScores

@@ -34,7 +34,7 @@ from impresslearn.inference.unknown import (
 )
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import spread_rows
+from impresslearn.networks.inputs import spread_places, spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 
@@ -139,6 +139,7 @@ def guess_task(
     penalty: float = 1.0,
     shared: Statistics | None = None,
     seed: int = 0,
+    evidence: Tensor | None = None,
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
@@ -152,6 +153,8 @@ def guess_task(
     - penalty: for "alpha", λ of the paper's eq. 2.
     - shared: norm statistics that all tasks share.
     - seed: for "alpha".
+    - evidence: (n, T) of a `ClassMap` for "exhaustive", which then does not judge tasks by their
+      predictions.
 
     Raises InputError for no task, no input, an unknown method, and for another method than
     "exhaustive" if tasks cannot be superposed: with their own heads, tuned norms or biases, or a
@@ -163,7 +166,10 @@ def guess_task(
     _check_asked(tasks, inputs)
     some = spread_rows(inputs, JUDGED_INPUTS)
     if method in ("auto", "exhaustive"):
-        return _judge(backbone, outputs_of_tasks(backbone, bank, tasks, some), some, "exhaustive")
+        outputs = outputs_of_tasks(backbone, bank, tasks, some)
+        if evidence is not None:
+            evidence = evidence[spread_places(len(evidence), JUDGED_INPUTS)]
+        return _judge(backbone, outputs, some, "exhaustive", evidence)
     tasks = list(tasks)
     parts = [_superposed(backbone, task, method) for task in tasks]
     num_classes = max(task.num_classes for task in tasks)
@@ -189,7 +195,11 @@ def guess_task(
 @torch.no_grad()
 @clear_calls
 def guess_tasks(
-    backbone: Backbone, bank: MaskBank, tasks: Collection[KnownTask], inputs: Tensor | Inputs
+    backbone: Backbone,
+    bank: MaskBank,
+    tasks: Collection[KnownTask],
+    inputs: Tensor | Inputs,
+    evidence: Tensor | None = None,
 ) -> list[TaskGuess]:
     """The task of each input, judged by itself: inputs (n, ...), n >= 1, may be of several tasks.
 
@@ -197,7 +207,7 @@ def guess_tasks(
     inputs at once. Arguments and errors as there.
     """
     _check_asked(tasks, inputs)
-    guesses = []
+    guesses: list[TaskGuess] = []
     # Where norms use a batch's statistics, an input alone is a batch of one.
     at_once = 1 if backbone.normalises_by_batch else JUDGED_INPUTS
     for part in inputs.split(even_parts(len(inputs), at_once)):
@@ -205,7 +215,9 @@ def guess_tasks(
         for row in range(len(part)):
             one = slice(row, row + 1)
             alone = [each._replace(logits=each.logits[:, one]) for each in outputs]
-            guesses.append(_judge(backbone, alone, part[one], "exhaustive"))
+            place = len(guesses)
+            seen = None if evidence is None else evidence[place : place + 1]
+            guesses.append(_judge(backbone, alone, part[one], "exhaustive", seen))
     return guesses
 
 
@@ -249,7 +261,11 @@ def _guess(
 
 
 def _judge(
-    backbone: Backbone, outputs: Iterable[Outputs], inputs: Tensor | Inputs, method: str
+    backbone: Backbone,
+    outputs: Iterable[Outputs],
+    inputs: Tensor | Inputs,
+    method: str,
+    evidence: Tensor | None = None,
 ) -> TaskGuess:
     """From the logits of tasks: the posterior over them and over "none of them".
 
@@ -257,19 +273,17 @@ def _judge(
     temperature, and how unlike its own inputs these are, since a wrong task may be as sure of few
     inputs as the right one. Inputs of a batch are not independent evidence: both are multiplied by
     the root of their number. "None" is as likely as the best task at that task's threshold.
+    Evidence (n, T) of a class map takes the place of both.
     """
     strength = math.sqrt(len(inputs))
     judged: list[tuple[int, str, float]] = []
     leader: tuple[float, int, Tensor, KnownTask] | None = None
     for positions, members, logits in outputs:
-        largest = largest_entropy(members[0].num_classes)
-        objective = information_maximisation(logits, PRIOR).double().cpu() / largest
-        temperatures = []
-        for task in members:
-            few = task.statistics is not None and task.statistics.has_few_features
-            temperatures.append(FEW_FEATURES_TEMPERATURE if few else TEMPERATURE)
-        losses = strength * objective / objective.new_tensor(temperatures)
-        losses += input_mismatch(backbone, members, inputs, logits)
+        if evidence is None:
+            losses = strength * _objective(members, logits)
+            losses += input_mismatch(backbone, members, inputs, logits)
+        else:
+            losses = -strength * evidence[:, positions].mean(dim=0)
         names = [task.name for task in members]
         judged += zip(positions, names, losses.tolist(), strict=True)
         place = int(losses.argmin())
@@ -283,6 +297,17 @@ def _judge(
     losses_and_none = torch.tensor([*losses_in_order, lowest - odds], dtype=torch.float64)
     likely = (-losses_and_none).softmax(dim=0)
     return _guess(in_order, likely[:-1], best, float(likely[-1]), method)
+
+
+def _objective(tasks: Sequence[KnownTask], logits: Tensor) -> Tensor:
+    """(T,) the information objective of each task's predictions, over log K and a temperature."""
+    largest = largest_entropy(tasks[0].num_classes)
+    objective = information_maximisation(logits, PRIOR).double().cpu() / largest
+    temperatures = []
+    for task in tasks:
+        few = task.statistics is not None and task.statistics.has_few_features
+        temperatures.append(FEW_FEATURES_TEMPERATURE if few else TEMPERATURE)
+    return objective / objective.new_tensor(temperatures)
 
 
 def input_mismatch(

@@ -1,15 +1,23 @@
-"""Computes features of raw inputs once, which tasks of a learner then learn and predict from."""
+"""Computes features of raw inputs once: tasks learn and predict from them, and are told apart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.data import Examples, Features, Inputs, as_inputs, as_network_inputs
+from impresslearn.checks import shown
+from impresslearn.data import (
+    Examples,
+    Features,
+    Inputs,
+    as_inputs,
+    as_network_inputs,
+    classes_of,
+)
 from impresslearn.data.examples import raw
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError
@@ -21,6 +29,7 @@ from impresslearn.networks.inputs import (
     some_inputs,
     spread_places,
 )
+from impresslearn.store import Store
 
 # How far given features may be from the network's own, as a share of the largest.
 LARGEST_DIFFERENCE = 0.02
@@ -61,6 +70,43 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
     keys = store.feature_view(num_masks, residual).feature_keys or ()
     form = trainer.raw_form(data, examples)
     return Features(values, examples.inputs, backbone.identity, keys, form)
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def learn_class_map(trainer: Trainer, tasks: Mapping[str, Any]) -> None:
+    """Learns what tells tasks apart; arguments as `ImpressLearner.tell_apart`."""
+    store, backbone = trainer.store, trainer.store.backbone
+    store.database.check_writable()
+    if backbone.own_head is None or backbone.has_task_statistics or backbone.normalises_by_batch:
+        raise InputError(
+            "tasks are told apart by the features of a network that all of them share, with heads "
+            "of their own: make it with il.adapt"
+        )
+    if not isinstance(tasks, Mapping) or not tasks:
+        raise InputError(f"tasks must map task names to labelled data, got {shown(tasks)}")
+    tables = {}
+    for given, labelled in tasks.items():
+        learned = store.tasks.learned(given)
+        examples = checked_examples(backbone, labelled, trainer.preprocessing)
+        if set(classes_of(examples.labels)) != set(learned.classes):
+            raise InputError(
+                f"task {given!r} is told apart by examples of all its classes, {learned.classes}, "
+                f"and no others; the data have {tuple(classes_of(examples.labels))}"
+            )
+        tables[learned.name] = trainer.features((examples, learned.classes), 0, True)
+    store.commit_class_map(tables)
+
+
+@torch.no_grad()
+def evidence_of(store: Store, tasks: Sequence[str], values: Tensor | Inputs) -> Tensor | None:
+    """(n, T) what the class map says of prepared inputs; None unless it has all these tasks."""
+    class_map = store.class_map
+    if class_map is None or not tasks or not set(tasks) <= set(class_map.codes):
+        return None
+    store.backbone.check_inputs(values)
+    features = store.feature_view(0, True).features(store.backbone, values)
+    return class_map.evidence(features, tasks)
 
 
 def _check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:

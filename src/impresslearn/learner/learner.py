@@ -23,7 +23,7 @@ from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Features, Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import (
     InferenceMethod,
@@ -34,8 +34,9 @@ from impresslearn.inference import (
     guess_task,
     guess_tasks,
 )
-from impresslearn.inference.prediction_labels import check_task_names
-from impresslearn.learner.features import keep_features
+from impresslearn.inference.class_map import ClassMap
+from impresslearn.inference.prediction_labels import check_for_several_tasks, check_task_names
+from impresslearn.learner.features import evidence_of, keep_features, learn_class_map
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.settings import LearnerSettings, Start
 from impresslearn.learner.trainer import Note, Trainer
@@ -187,6 +188,11 @@ class ImpressLearner(ReadOnlySettings):
     def shared_statistics_(self) -> Statistics | None:
         """Norm statistics that all tasks share; None where there are none."""
         return self._store.shared
+
+    @property
+    def class_map_(self) -> ClassMap | None:
+        """What `tell_apart` learned; None before."""
+        return self._store.class_map
 
     @property
     def coefficients_(self) -> dict[str, Coefficients]:
@@ -345,6 +351,21 @@ class ImpressLearner(ReadOnlySettings):
         """
         return keep_features(self._trainer, inputs, values)
 
+    def tell_apart(self, tasks: Mapping[str, Any]) -> ImpressLearner:
+        """Learns to infer tasks from single inputs, by the features of a pretrained network.
+
+        It keeps a `ClassMap`, which all tasks share, and changes no task. Tasks that are learned
+        later are added by another call; until then tasks are inferred without the map.
+
+        - tasks: learned task -> labelled data of all its classes, such as its training data. Give
+          all tasks at once where you can.
+
+        Raises UnknownTaskError for an unknown name, and InputError for other labels than the
+        task's and for a network without features that all tasks share.
+        """
+        learn_class_map(self._trainer, tasks)
+        return self
+
     def prepare(self, inputs: Any) -> Tensor | Inputs:
         """Raw inputs (n, ...) as the network takes them. Raises InputError for unusable ones."""
         return checked_inputs(self.backbone, inputs, self.preprocessing_)
@@ -381,7 +402,8 @@ class ImpressLearner(ReadOnlySettings):
         elif task is None:
             guess = self.infer_task(Prepared(values))
             if guess.unknown:
-                self._check_for_several_tasks(values)
+                alone = Prepared(spread_rows(values, ASKED_ALONE))
+                check_for_several_tasks(self.infer_tasks(alone))
             task = guess.known()
         if isinstance(task, str):
             learned = self.tasks_.learned(task)
@@ -442,13 +464,15 @@ class ImpressLearner(ReadOnlySettings):
 
         Raises as `guess_task`, and UnknownTaskError for an unknown name.
         """
+        known, values = self._known_tasks(among), self.prepare(inputs)
         return guess_task(
             self.backbone,
             self.bank_,
-            self._known_tasks(among),
-            self.prepare(inputs),
+            known,
+            values,
             method,
             shared=self.shared_statistics_,
+            evidence=self._evidence(known, values),
             **settings,
         )
 
@@ -460,7 +484,8 @@ class ImpressLearner(ReadOnlySettings):
         Raises as `infer_task`.
         """
         known, values = self._known_tasks(among), self.prepare(inputs)
-        return guess_tasks(self.backbone, self.bank_, known, values)
+        evidence = self._evidence(known, values)
+        return guess_tasks(self.backbone, self.bank_, known, values, evidence)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
@@ -549,16 +574,8 @@ class ImpressLearner(ReadOnlySettings):
             )
         return known
 
-    def _check_for_several_tasks(self, values: Tensor | Inputs) -> None:
-        """Raises UnknownTaskError where inputs that look like no task belong to several."""
-        guesses = self.infer_tasks(Prepared(spread_rows(values, ASKED_ALONE)))
-        names = list(dict.fromkeys(guess.best for guess in guesses if not guess.unknown))
-        if len(names) > 1:
-            raise UnknownTaskError(
-                f"the inputs together look like none of the tasks, but one by one like several, "
-                f"such as {names[0]!r} and {names[1]!r}; infer each input's own task with "
-                "per_input=True, or name it"
-            )
+    def _evidence(self, tasks: Sequence[KnownTask], values: Tensor | Inputs) -> Tensor | None:
+        return evidence_of(self._store, [task.name for task in tasks], values)
 
     def _mixture(self, task: LearnedTask) -> Mixture:
         """The task as a mixture of masks."""

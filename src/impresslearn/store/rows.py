@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor
 from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import InputError
+from impresslearn.inference.class_map import ClassMap
 from impresslearn.kernels import pack
 from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
@@ -45,6 +46,7 @@ SHOWN = 50
 # Tasks that are kept decoded.
 DECODED_TASKS = 4096
 BATCH = 1000
+CLASS_MAP = "class map"  # the name of what tells tasks apart by single inputs
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
            t.history, t.id, t.checksum, t.number
@@ -245,6 +247,12 @@ class Rows:
         if checksum(row[0]) != row[1]:
             raise self.database.damaged(f"its {name} is not what was written")
         return row[0]
+
+    def keep_in_class_map(self, names: Collection[str]) -> None:
+        """Takes all other tasks out of the class map, where there is one."""
+        content = self.meta(CLASS_MAP)
+        if content is not None:
+            self.write_meta(CLASS_MAP, ClassMap.decode(content).keeping(names).encode())
 
     def write_meta(self, name: str, content: bytes) -> None:
         """Writes a value that the store has once."""

@@ -38,6 +38,7 @@ from impresslearn.coefficients.readout import Projection, Readout
 from impresslearn.data import Examples, Features, Label, StreamedExamples, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
+from impresslearn.inference.class_map import ClassMap
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
@@ -50,7 +51,14 @@ from impresslearn.networks.prediction import (
     Weights,
 )
 from impresslearn.store.database import Database
-from impresslearn.store.rows import Rows, TaskTable, changed_meanwhile, encode_mask, mask_digest
+from impresslearn.store.rows import (
+    CLASS_MAP,
+    Rows,
+    TaskTable,
+    changed_meanwhile,
+    encode_mask,
+    mask_digest,
+)
 from impresslearn.store.tasks import LearnedTask, TaskRow, check_new_name, encode_task
 
 # Memory for the effective weights of the tasks used last.
@@ -114,6 +122,7 @@ class Store:
         content = self.rows.meta("changing")
         for owner, attributes in json.loads(content or b"{}").items():
             backbone.changing[owner] = tuple(attributes)
+        self._class_map: tuple[bytes, ClassMap] | None = None
         self._shared: Statistics | None = None
         if backbone.shares_statistics and backbone.pretrained:
             self._shared = backbone.initial_statistics()
@@ -136,6 +145,22 @@ class Store:
             if content is not None:
                 self._shared = restore_statistics(self.backbone, content, False).values
         return self._shared
+
+    @property
+    def class_map(self) -> ClassMap | None:
+        """What tells tasks apart by single inputs; None where none was learned."""
+        content = self.rows.meta(CLASS_MAP)
+        if content is None:
+            return None
+        if self._class_map is None or self._class_map[0] != content:
+            self._class_map = content, ClassMap.decode(content)
+        return self._class_map[1]
+
+    def commit_class_map(self, tasks: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Adds tasks to the class map: name -> features (n, f) and class indices (n,)."""
+        with self.committing, self.database.transaction():
+            extended = ClassMap.of(tasks, self.class_map)
+            self.rows.write_meta(CLASS_MAP, extended.encode())
 
     def catch_up(self) -> None:
         """Takes over masks of the database, at first all and later what other processes commit.
@@ -396,7 +421,9 @@ class Store:
         """Takes a task out with all its versions; the bank keeps its masks."""
         self.database.check_writable()
         with self.committing, self.database.transaction():
-            self.rows.remove_task(self.tasks.learned(name).name)
+            removed = self.tasks.learned(name).name
+            self.rows.remove_task(removed)
+            self.rows.keep_in_class_map(list(self.rows.names()))
 
     # What predictions need.
 

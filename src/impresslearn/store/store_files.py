@@ -44,6 +44,7 @@ _TOTALS = {
     "largest_mask_bytes": "SELECT max(length(bits)) FROM masks",
     "projections": "SELECT count(*) FROM projections",
     "projections_bytes": "SELECT sum(length(content)) FROM projections",
+    "class_map_bytes": "SELECT sum(length(content)) FROM meta WHERE name = 'class map'",
     "tasks": "SELECT count(*) FROM tasks WHERE current",
     "tasks_bytes": _TASK_BYTES,
     "former_versions_bytes": f"{_TASK_BYTES} IS NULL",
@@ -227,6 +228,7 @@ def _complete(
             # Deletes all other tasks, and the masks and projections behind the last one needed.
             for name in set(rows.names()) - set(names):
                 rows.remove_task(name)
+            rows.keep_in_class_map(names)
             write(_UNUSED_DOCUMENTS)
             (needed,) = database.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
             write("DELETE FROM masks WHERE position >= ?", needed)

@@ -1,0 +1,127 @@
+"""Class maps: tasks of a network are told apart by single inputs."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import multivariate_normal
+
+import impresslearn as il
+from impresslearn.errors import UnknownTaskError
+from impresslearn.inference import ClassMap
+from impresslearn.inference.class_map import TEMPERATURE
+from toys import blobs, refused
+
+TASKS = {name: blobs(seed, count=300) for seed, name in enumerate("abc")}
+
+
+@pytest.fixture
+def learner():
+    network = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Tanh(), torch.nn.Linear(24, 3))
+    backbone = il.adapt(network, input_shape=(16,))
+    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    for name, data in TASKS.items():
+        learner.learn_task(name, (data[0][:200], data[1][:200]))
+    return learner
+
+
+def tell_apart(learner, names="abc"):
+    return learner.tell_apart({name: [part[:200] for part in TASKS[name]] for name in names})
+
+
+def features(seed, width=6, count=4000):
+    """Two classes with the covariance of all seeds, and their means."""
+    generator = torch.Generator().manual_seed(seed)
+    mixing = 0.1 * torch.randn(width, width, generator=torch.Generator().manual_seed(99)).double()
+    mixing += torch.eye(width)
+    means = torch.randn(2, width, generator=generator).double()
+    targets = torch.arange(count) % 2
+    noise = torch.randn(count, width, generator=generator).double()
+    return means[targets] + noise @ mixing, targets, means, mixing.T @ mixing
+
+
+def test_evidence_is_the_likelihood_of_gaussians():
+    drawn = {name: features(seed) for seed, name in enumerate("ab")}
+    known = ClassMap.of({name: each[:2] for name, each in drawn.items()})
+    some = torch.cat([each[0][:50] for each in drawn.values()])
+    expected = []
+    for _, _, means, covariance in drawn.values():
+        likely = [multivariate_normal(mean, covariance).pdf(some) for mean in means]
+        expected.append(np.log(np.mean(likely, axis=0)))
+    ratio = TEMPERATURE * known.evidence(some, ["a", "b"]).diff(dim=1)[:, 0].numpy()
+    assert np.corrcoef(ratio, expected[1] - expected[0])[0, 1] > 0.99
+    assert ratio == pytest.approx(expected[1] - expected[0], abs=1)
+
+
+def test_a_map_grows_and_is_kept_as_bytes():
+    drawn = {name: features(seed)[:2] for seed, name in enumerate("abc")}
+    at_once = ClassMap.of(drawn)
+    grown = None
+    for name, each in drawn.items():
+        grown = ClassMap.of({name: each}, grown)
+    read = ClassMap.decode(grown.encode())
+    for name, (table, targets) in drawn.items():
+        means = torch.stack([table[targets == place].mean(dim=0) for place in range(2)])
+        for each in (at_once, read):
+            error = (each.means(name) + each.centre - means).abs() / each.steps
+            assert float(error.max()) < 0.6
+    some = torch.cat([table[:20] for table, _ in drawn.values()])
+    assert torch.equal(read.evidence(some, "abc"), grown.evidence(some, "abc"))
+    best = at_once.evidence(some, "abc").argmax(dim=1)
+    assert (best == grown.evidence(some, "abc").argmax(dim=1)).float().mean() > 0.9
+    assert read.nbytes < 400
+    assert list(read.keeping("b").codes) == ["b"]
+
+
+def test_never_negative_features_are_taken_by_their_roots():
+    table, targets = features(0)[:2]
+    squares = ClassMap.of({"a": (table.square(), targets)})
+    assert squares.roots
+    assert not ClassMap.of({"a": (table, targets)}).roots
+    expected = squares.means("a") + squares.centre
+    assert expected == pytest.approx(
+        torch.stack([table.abs()[targets == place].mean(dim=0) for place in range(2)]), abs=0.1
+    )
+
+
+def test_single_inputs_find_their_task(learner, tmp_path):
+    mixed = torch.cat([data[0][200:] for data in TASKS.values()])
+    names = np.repeat(list(TASKS), 100)
+    logits = learner.logits(mixed, "a")
+    before = np.mean([guess.best for guess in learner.infer_tasks(mixed)] == names)
+    assert learner.class_map_ is None
+    guesses = tell_apart(learner).infer_tasks(mixed)
+    right = np.mean([guess.best for guess in guesses] == names)
+    assert right > max(0.97, before)
+    assert torch.equal(learner.logits(mixed, "a"), logits)
+    assert learner.infer_task(TASKS["b"][0][200:]).best == "b"
+    only = learner.infer_tasks(mixed, among=["a", "b"])
+    assert {guess.best for guess in only} == {"a", "b"}
+    learner.save(tmp_path / "all.impress")
+    again = il.load(tmp_path / "all.impress", module=learner.backbone.module)
+    assert [guess.posterior for guess in again.infer_tasks(mixed)] == [g.posterior for g in guesses]
+    learner.save(tmp_path / "some.impress", tasks=["a", "c"])
+    some = il.load(tmp_path / "some.impress", module=learner.backbone.module)
+    assert list(some.class_map_.codes) == ["a", "c"]
+
+
+def test_tasks_come_and_go(learner):
+    mixed = TASKS["b"][0][200:]
+    tell_apart(learner, "ab")
+    plain = learner.infer_tasks(mixed)
+    tell_apart(learner, "c")
+    assert list(learner.class_map_.codes) == ["a", "b", "c"]
+    assert [guess.posterior for guess in learner.infer_tasks(mixed)] != [g.posterior for g in plain]
+    learner.remove_task("b")
+    assert list(learner.class_map_.codes) == ["a", "c"]
+
+
+def test_wrong_uses(learner):
+    inputs, labels = TASKS["a"]
+    refused("tasks must map", learner.tell_apart, [])
+    refused("no task named 'd'", learner.tell_apart, {"d": TASKS["a"]}, error=UnknownTaskError)
+    refused("all its classes", learner.tell_apart, {"a": (inputs[labels < 2], labels[labels < 2])})
+    refused("two different examples", learner.tell_apart, {"a": (inputs[:3], labels[:3])})
+    assert learner.class_map_ is None
+    shared = il.create_backbone("lenet_300_100", 3, in_features=16, widths=(8, 6))
+    other = il.ImpressLearner(shared, progress=False)
+    refused("heads of their own", other.tell_apart, TASKS)
