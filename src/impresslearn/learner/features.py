@@ -104,7 +104,6 @@ def evidence_of(store: Store, tasks: Sequence[str], values: Tensor | Inputs) -> 
     class_map = store.class_map
     if class_map is None or not tasks or not set(tasks) <= set(class_map.codes):
         return None
-    store.backbone.check_inputs(values)
     features = store.feature_view(0, True).features(store.backbone, values)
     return class_map.evidence(features, tasks)
 
