@@ -18,6 +18,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from torch import Tensor
 
+from benchmarks.work.packaged import minilm_tokens
 from impresslearn.data import Examples
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams import Stream, Task
@@ -31,13 +32,14 @@ NGRAMS: dict[str, dict[str, Any]] = {
 NORM = 8.0  # the length of every row
 
 
-def clinc150(root: str | Path, width: int = 768, seed: int = 0) -> Stream:
+def clinc150(root: str | Path, width: int = 768, seed: int = 0, tokens: bool = False) -> Stream:
     """One task per domain; 100, 20 and 30 sentences per intent to train, validate and test on.
 
     - root: the folder of data_full.json (lists of [sentence, intent] per split) and domains.json
       (lists of intents per domain, in the order of the tasks).
     - width, seed: of the `TextEncoder`, fitted to the training sentences of all domains without
       their intents. Inputs are (n, width) float32, labels the intents' names.
+    - tokens: whether inputs are the tokens of MiniLM instead.
 
     Raises MissingDataError without the files, InputError if the intents of the two files differ.
     Source: Larson et al. 2019, whose folder it is.
@@ -51,11 +53,14 @@ def clinc150(root: str | Path, width: int = 768, seed: int = 0) -> Stream:
             f"{SENTENCES} and {DOMAINS} in {root} must name the same intents; only one of them "
             f"has {unmatched[0]!r}"
         )
-    encoder = _fitted_encoder(tuple(sentence for sentence, _ in splits["train"]), width, seed)
+    encode: Any = minilm_tokens
+    if not tokens:
+        sentences = tuple(sentence for sentence, _ in splits["train"])
+        encode = _fitted_encoder(sentences, width, seed).transform
     tasks = []
     for name, intents in domains.items():
         train, test = (
-            partial(_examples, encoder, [pair for pair in splits[split] if pair[1] in intents])
+            partial(_examples, encode, [pair for pair in splits[split] if pair[1] in intents])
             for split in ("train", "test")
         )
         tasks.append(Task(name, tuple(sorted(intents)), train, test))
@@ -72,9 +77,9 @@ def clinc150_sentences(root: str | Path, split: str = "train") -> list[str]:
     return [sentence for sentence, _ in _read(Path(root) / SENTENCES)[split]]
 
 
-def _examples(encoder: TextEncoder, pairs: list) -> Examples:
+def _examples(encode: Any, pairs: list) -> Examples:
     sentences, intents = zip(*pairs, strict=True)
-    return Examples(encoder.transform(sentences), np.array(intents))
+    return Examples(encode(sentences), np.array(intents))
 
 
 @lru_cache(maxsize=1)  # every job of a run makes the stream again

@@ -43,6 +43,7 @@ JOBS: dict[str, Jobs] = {
     "customers": entries.customers,
     "pretrained": entries.task_by_task,
     "clinc150": entries.task_by_task,
+    "class-incremental": tasks.class_incremental,
 }
 DERIVED: dict[str, Callable[[list[Row]], list[Row]]] = {
     "task-order": tasks.with_tests,

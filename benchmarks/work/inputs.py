@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.jobs import Job, JobContext, Outcome
 from benchmarks.streams import STREAMS
+from benchmarks.work.packaged import packaged
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.masks import disjoint_bank, draw_masks
@@ -80,7 +81,7 @@ def load_backbone(settings: Mapping[str, Any], place: JobContext) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
     With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are
-    its sizes, norm and head go to `adapt`.
+    its sizes, norm and head go to `adapt`. With package, it is a network of `packaged`.
     """
     # The arrays are the parameters and running statistics of resnet20-12fca82f of
     # akamaster/pytorch_resnet_cifar10 (Idelbayev), by name; inputs are RGB in [0, 1] minus
@@ -169,6 +170,8 @@ def _stream(settings: str, data: str) -> Any:
 @lru_cache(maxsize=4)
 def _backbone(settings: str, device: str, data: str) -> Backbone:
     named = json.loads(settings)
+    if "package" in named:
+        return packaged(named["package"]).to(device)
     if "weights" in named:
         path = Path(data) / named["weights"]
         if not path.is_file():

@@ -94,6 +94,8 @@ def test_single_inputs_find_their_task(learner, tmp_path):
     assert [guess.posterior for guess in guesses] != before
     assert torch.equal(learner.logits(mixed, "a"), logits)
     assert learner.infer_task(TASKS["b"][0][200:]).best == "b"
+    kept = learner.features(mixed)
+    assert [guess.best for guess in learner.infer_tasks(kept)] == [g.best for g in guesses]
     only = learner.infer_tasks(mixed, among=["a", "b"])
     assert {guess.best for guess in only} == {"a", "b"}
     learner.save(tmp_path / "all.impress")

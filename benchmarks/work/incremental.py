@@ -1,0 +1,69 @@
+"""The job of class-incremental learning: every method over the same features of one network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.nn.functional import interpolate
+
+from benchmarks.jobs import JobContext, Outcome
+from benchmarks.rivals.incremental import INCREMENTAL
+from benchmarks.work.inputs import load_backbone, load_task
+from impresslearn.data import Examples
+from impresslearn.learner import ImpressLearner
+from impresslearn.methods import class_incremental
+
+
+def tasks_of_single_inputs(
+    settings: Mapping[str, Any], needs: Sequence[Outcome], place: JobContext
+) -> Outcome:
+    """Ours with and without a class map, and rivals, each on single inputs after all tasks.
+
+    Settings: stream, backbone, tasks, labels and balanced (see `load_task`), size, to which images
+    are resized, preset, learner (changes of the preset), and rivals, names of `INCREMENTAL`.
+    Values: rows, one per method: method, class_il, task_il, task_accuracy and unknown of
+    `class_incremental`; bytes that predict, and state_bytes, with those to learn on.
+    """
+    backbone = load_backbone(settings, place)
+    learner = ImpressLearner.from_preset(
+        backbone, settings["preset"], progress=False, **settings["learner"]
+    )
+    tasks = {}
+    for number in settings["tasks"]:
+        name, *parts = load_task({**settings, "task": number}, place)
+        kept = []
+        for examples in parts:
+            assert isinstance(examples, Examples)
+            inputs = examples.inputs
+            if settings.get("size"):
+                size = settings["size"]
+                inputs = interpolate(inputs, size=size, mode="bilinear", align_corners=False)
+            kept.append(Examples(learner.features(inputs), examples.labels))
+        tasks[name] = tuple(kept)
+    rows = []
+    for rival in settings["rivals"]:
+        method = INCREMENTAL[rival]()
+        result = class_incremental(method, tasks).summary()
+        rows.append({"method": rival, **_known(result), **_sizes(method)})
+    for name, (train, _) in tasks.items():
+        learner.learn_task(name, train)
+    kept_bytes = sum(info.bytes for info in learner.tasks_.values())
+    _, projection = learner._store.last_projection()
+    kept_bytes += 0 if projection is None else 2 * projection.matrix.numel()
+    for setting in ("without a map", "with a class map"):
+        if setting == "with a class map":
+            learner.tell_apart({name: train for name, (train, _) in tasks.items()})
+            kept_bytes += learner.class_map_.nbytes if learner.class_map_ else 0
+        result = class_incremental(learner, tasks).summary()
+        sizes = {"bytes": kept_bytes, "state_bytes": kept_bytes}
+        rows.append({"method": "ImpressLearn", "setting": setting, **_known(result), **sizes})
+    return Outcome({"rows": rows})
+
+
+def _known(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in result.items() if value is not None}
+
+
+def _sizes(method: Any) -> dict[str, int]:
+    return {"bytes": method.bytes, "state_bytes": method.state_bytes}
