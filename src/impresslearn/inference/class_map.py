@@ -1,11 +1,11 @@
 """A class map tells tasks apart by single inputs, in the features of a pretrained network.
 
 Every input has features f, what enters the head of the frozen network. The map keeps the mean μ of
-every class, and one covariance Σ within classes, of all tasks. A class explains an input as in
-linear discriminant analysis (Fisher 1936), and a task by its classes, which are equally likely:
+every class, and one covariance Σ within the classes of all tasks, to which a task adds the few
+directions V in which it varies more. Classes are Gaussian, and equally likely within a task:
 
-    log p(f | class c) = f·Σ⁻¹μ_c - μ_c·Σ⁻¹μ_c / 2 + constant
-    log p(f | task) = log mean over its classes of p(f | class c)
+    p(f | class c of task t) = N(f; μ_c, Σ + V_tᵀV_t),    p(f | t) = mean over its classes
+
 
 Labels are still predicted by the task itself. Features that are never negative, as behind a ReLU,
 are skewed: the map takes their square roots. Means are coded in steps of about their error.
@@ -32,7 +32,9 @@ MOST_SHRINKAGE = 0.9
 # Step of the means in standard errors, and at most in standard deviations of a feature given all
 # others.
 STEP, MOST_STEP = 1.0, 0.5
-SPARE = 4.0  # times as far from the centre as inputs of the first tasks
+DIGITS = 64  # a level is a high digit times this number, and a low one
+# Directions of a task's own, and the share of its excess variance there that counts.
+DIRECTIONS, DIRECTIONS_WEIGHT = 4, 0.5
 # Logarithms of likelihoods are divided by it, since features are not quite Gaussian: on 64, 384 and
 # 1,280 features the probabilities of the right tasks were highest at 2, 12 and 6.
 TEMPERATURE = 4.0
@@ -71,41 +73,35 @@ class ClassMap:
 
         Raises InputError for features that are not finite, and if no class has two examples.
         """
-        scatter, count, means = torch.zeros(0), 0, dict[str, Tensor]()
         roots = all(float(features.min()) >= 0 for features, _ in tasks.values())
         roots = roots if present is None else present.roots
+        scatter, count, all_means = torch.zeros(0), 0, []
         for name, (features, targets) in tasks.items():
-            table, places = _table(features, roots), targets.cpu()
-            if not table.isfinite().all():
+            means, within = _centred(features, targets, roots)
+            if not within.isfinite().all():
                 raise InputError(f"task {name!r}: the features hold NaN or infinite values")
-            sizes = torch.bincount(places)
-            sums = table.new_zeros(len(sizes), table.shape[1]).index_add_(0, places, table)
-            means[name] = sums / sizes[:, None]
-            within = table - means[name][places]
             product = within.T @ within
             scatter = scatter + product if len(scatter) else product
-            count += len(table) - len(sizes)
+            count += len(within) - len(means)
+            all_means.append(means)
         if present is not None:
             scatter = scatter + present.count * present._in_features(present.covariance)
             count += present.count
             centre, steps = present.centre.double(), present.steps.double()
         if count < 1 or not float(scatter.trace()):
             raise InputError("a class map needs classes with two different examples or more")
+        precision = _shrunk(scatter / count, count).inverse()
         if present is None:
-            classes = torch.cat(list(means.values()))
+            classes = torch.cat(all_means)
             centre = classes.mean(dim=0).half().double()
-            free = _shrunk(scatter / count, count).inverse().diagonal().rsqrt()
+            free = precision.diagonal().rsqrt()
             steps = min(STEP / math.sqrt(count / len(classes) + 1), MOST_STEP) * free
-            # Classes of later tasks may lie further out.
-            furthest = (classes - centre).abs().amax(dim=0) + (scatter / count).diagonal().sqrt()
-            steps = (
-                torch.maximum(steps, SPARE * furthest / LARGEST).half().double().clamp_min(2.0**-24)
-            )
+            steps = steps.half().double().clamp_min(2.0**-24)
+        factor = torch.linalg.cholesky(precision)
         codes = {} if present is None else dict(present.codes)
-        for name, mean in means.items():
-            levels = ((mean - centre) / steps).round().clamp(-LARGEST, LARGEST)
-            (model,), stream = encode_levels([levels.flatten().long().numpy()])
-            codes[name] = len(mean), model + stream
+        for (name, each), means in zip(tasks.items(), all_means, strict=True):
+            own = _directions(_centred(*each, roots)[1], len(means), factor)
+            codes[name] = len(means), _coded(torch.cat([means - centre, own]) / steps)
         covariance = (scatter / count / torch.outer(steps, steps)).half().float()
         return cls(roots, centre.float(), steps.float(), covariance, count, codes)
 
@@ -153,21 +149,32 @@ class ClassMap:
 
     def means(self, task: str) -> Tensor:
         """(K, d) the means of a task's classes less the centre, float64."""
-        classes, code = self.codes[task]
-        shape = (classes * len(self.steps),)
-        (levels,) = decode_levels([code[:MODEL_BYTES]], [shape], code[MODEL_BYTES:])
-        return torch.from_numpy(levels).view(classes, -1) * self.steps.double()
+        return self._decoded(task)[:-DIRECTIONS]
 
     def evidence(self, features: Tensor, tasks: Sequence[str]) -> Tensor:
         """(n, T) log p(f | task) / `TEMPERATURE` of features (n, d), less a constant per input."""
         table = _table(features, self.roots) - self.centre
         columns = []
         for task in tasks:
-            means = self.means(task)
+            means, own = self._decoded(task).tensor_split([-DIRECTIONS])
             weights = means @ self._precision
             scores = table @ weights.T - (weights * means).sum(dim=1) / 2
-            columns.append(scores.logsumexp(dim=1) - math.log(len(means)))
+            # (Σ + VVᵀ)⁻¹ = Σ⁻¹ - Σ⁻¹V M⁻¹ VᵀΣ⁻¹ with M = 1 + VᵀΣ⁻¹V
+            towards = self._precision @ own.T
+            inner = torch.eye(len(own), dtype=torch.float64) + own @ towards
+            away = (table @ towards)[:, None] - means @ towards
+            scores += (away @ inner.inverse() * away).sum(dim=2) / 2
+            columns.append(scores.logsumexp(dim=1) - math.log(len(means)) - inner.logdet() / 2)
         return torch.stack(columns, dim=1) / TEMPERATURE
+
+    def _decoded(self, task: str) -> Tensor:
+        """(K + DIRECTIONS, d) the means less the centre, then the task's own directions."""
+        classes, code = self.codes[task]
+        shape = ((classes + DIRECTIONS) * len(self.steps),)
+        models = [code[:MODEL_BYTES], code[MODEL_BYTES : 2 * MODEL_BYTES]]
+        high, low = decode_levels(models, [shape, shape], code[2 * MODEL_BYTES :])
+        levels = torch.from_numpy(DIGITS * high + low).view(-1, len(self.steps))
+        return levels * self.steps.double()
 
     @cached_property
     def _precision(self) -> Tensor:
@@ -176,6 +183,38 @@ class ClassMap:
     def _in_features(self, covariance: Tensor) -> Tensor:
         """A covariance in units of features, float64."""
         return covariance.double() * torch.outer(self.steps, self.steps).double()
+
+
+def _centred(features: Tensor, targets: Tensor, roots: bool) -> tuple[Tensor, Tensor]:
+    """Class means (K, d), and features (n, d) less the mean of their class."""
+    table, places = _table(features, roots), targets.cpu()
+    sizes = torch.bincount(places)
+    sums = table.new_zeros(len(sizes), table.shape[1]).index_add_(0, places, table)
+    means = sums / sizes[:, None]
+    return means, table - means[places]
+
+
+def _directions(within: Tensor, classes: int, factor: Tensor) -> Tensor:
+    """(DIRECTIONS, d) V, in which a task varies more than all: its covariance is Σ + VᵀV.
+
+    - within: (n, d) of the task.
+    - factor: L with LLᵀ = Σ⁻¹.
+    """
+    own = within.new_zeros(DIRECTIONS, within.shape[1])
+    if len(within) > classes:
+        _, sizes, turned = torch.linalg.svd(within @ factor, full_matrices=False)
+        most = (sizes[:DIRECTIONS].square() / (len(within) - classes) - 1).clamp_min(0)
+        scaled = (DIRECTIONS_WEIGHT * most).sqrt()[:, None] * turned[:DIRECTIONS]
+        own[: len(scaled)] = torch.linalg.solve_triangular(factor, scaled, upper=False, left=False)
+    return own
+
+
+def _coded(levels: Tensor) -> bytes:
+    """Means in steps, rounded. Most high digits are 0 and cost next to nothing."""
+    whole = levels.flatten().round().clamp(-DIGITS * LARGEST, DIGITS * LARGEST).long().numpy()
+    high = (whole + DIGITS // 2) // DIGITS
+    models, stream = encode_levels([high, whole - DIGITS * high])
+    return b"".join([*models, stream])
 
 
 def _table(features: Tensor, roots: bool) -> Tensor:
