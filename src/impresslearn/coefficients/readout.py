@@ -34,6 +34,8 @@ FEATURE_NORM = 8.0
 # Components are divided by their variance to this power: half of the way to equal variances.
 WHITENING = 0.25
 MOST_EXACT = 4096  # features at most for components by a full decomposition
+# Components of features that the first task over a network of many features learns for all.
+COMPONENTS = 256
 # Tried steps of the grid, in units of the weights' root mean square.
 STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
 FINE_STEPS = 2.0 ** np.arange(-3, 6.5, 0.25)  # where a budget decides

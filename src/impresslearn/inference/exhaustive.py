@@ -14,7 +14,7 @@ turn comes, so memory does not grow with their number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from impresslearn.data import Features, Inputs
 from impresslearn.errors import InputError
+from impresslearn.inference.feature_scores import FeatureProfile
 from impresslearn.inference.unknown import InputStatistics, TaskProfile
 from impresslearn.kernels import mix
 from impresslearn.masks.bank import MaskBank
@@ -66,14 +67,14 @@ class KnownTask:
     name: str
     num_classes: int
     view: Callable[[], TaskView]
-    profile: TaskProfile | None
+    profile: TaskProfile | FeatureProfile | None
     mixture: Callable[[], Mixture] | None = None
     is_mask: bool = False
 
     @property
     def statistics(self) -> InputStatistics | None:
         """What is known of its inputs."""
-        return None if self.profile is None else self.profile.inputs
+        return self.profile.inputs if isinstance(self.profile, TaskProfile) else None
 
 
 class Outputs(NamedTuple):
@@ -85,14 +86,20 @@ class Outputs(NamedTuple):
 
 
 def outputs_of_tasks(
-    backbone: Backbone, bank: MaskBank, tasks: Collection[KnownTask], inputs: Tensor | Inputs
+    backbone: Backbone,
+    bank: MaskBank,
+    tasks: Collection[KnownTask],
+    inputs: Tensor | Inputs,
+    features: Mapping[Hashable, Tensor] | None = None,
 ) -> Iterator[Outputs]:
     """The logits of all tasks, in chunks of tasks with equal numbers of classes, in any order.
+
+    - features: (n, f) of the networks, by their keys, that are known.
 
     Equal up to rounding to the logits of each task's view. Raises InputError for logits that are
     not finite.
     """
-    for outputs in _outputs(backbone, bank, tasks, inputs):
+    for outputs in _outputs(backbone, bank, tasks, inputs, features):
         if not torch.isfinite(outputs.logits).all():
             raise InputError(
                 "the outputs of the network are NaN or infinite; check the scale of the inputs"
@@ -102,12 +109,16 @@ def outputs_of_tasks(
 
 @torch.no_grad()
 def _outputs(
-    backbone: Backbone, bank: MaskBank, tasks: Collection[KnownTask], inputs: Tensor | Inputs
+    backbone: Backbone,
+    bank: MaskBank,
+    tasks: Collection[KnownTask],
+    inputs: Tensor | Inputs,
+    known: Mapping[Hashable, Tensor] | None,
 ) -> Iterator[Outputs]:
     if not isinstance(inputs, Features):
         backbone.check_inputs(inputs)
     perceptron = Perceptron.of(backbone, bank, inputs, len(tasks))
-    features = SharedFeatures(backbone, inputs)
+    features = SharedFeatures(backbone, inputs, known)
     # Only these need equal numbers of classes: the others are chunks of one task.
     by_classes: dict[int, list[tuple[int, KnownTask]]] = {}
     for position, task in enumerate(tasks):
@@ -132,8 +143,13 @@ def _outputs(
 class SharedFeatures:
     """Logits of tasks in turn; features that several tasks read are computed once."""
 
-    def __init__(self, backbone: Backbone, inputs: Tensor | Inputs) -> None:
-        self._backbone, self._inputs = backbone, inputs
+    def __init__(
+        self,
+        backbone: Backbone,
+        inputs: Tensor | Inputs,
+        known: Mapping[Hashable, Tensor] | None = None,
+    ) -> None:
+        self._backbone, self._inputs, self._known = backbone, inputs, known or {}
         self._features: dict[Hashable, Tensor | None] = {}
 
     def logits(self, view: TaskView) -> Tensor:
@@ -155,7 +171,9 @@ class SharedFeatures:
                 return network.outputs(self._backbone, self._inputs)
             return self._backbone.headed(features, network.weights)[:, : network.num_classes]
         outputs = network.outputs(self._backbone, self._inputs)
-        features = network.features(self._backbone, self._inputs)
+        features = self._known.get(key)
+        if features is None:
+            features = network.features(self._backbone, self._inputs)
         # Where the logits differ, the network changes them after the head: keep no features then.
         headed = self._backbone.headed(features, network.weights)[:, : network.num_classes]
         agrees = torch.allclose(headed, outputs, rtol=1e-3, atol=1e-4)

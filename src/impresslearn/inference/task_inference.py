@@ -12,7 +12,7 @@ no task, by what the task showed on its own and on foreign inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -21,9 +21,16 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from impresslearn.checks import check_choice, check_number, clear_calls
-from impresslearn.data import Inputs, even_parts
+from impresslearn.data import Features, Inputs, even_parts
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.exhaustive import KnownTask, Mixture, Outputs, outputs_of_tasks
+from impresslearn.inference.feature_scores import (
+    FeatureProfile,
+    FeatureSpace,
+    frozen_features,
+    head_of,
+    log_ratios,
+)
 from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.unknown import (
     InputStatistics,
@@ -61,6 +68,9 @@ DISTANCE_WEIGHT = 0.25
 # evidence that counts, and a temperature at which predictions say half (chosen on three kinds of
 # tables).
 FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
+# The share of a likelihood ratio in features that counts, as these are not Gaussian, and a
+# temperature at which predictions say little: a ratio knows more of a single input.
+RATIO_WEIGHT, RATIO_TEMPERATURE = 0.25, 1.0
 # The logarithm of the odds of "unknown" at one width beyond its threshold.
 UNKNOWN_SLOPE = 3.0
 
@@ -124,6 +134,56 @@ class TaskGuess:
         )
 
 
+@dataclass(frozen=True)
+class SeenFeatures:
+    """The same inputs as tasks see them in the features of the frozen network.
+
+    - features: (n, f) of it, by its key; empty where no task knows its inputs by their features.
+    - central: (n,) squared distances from the centre of all inputs.
+    - relative: task -> (n,) relative distances from its nearest class: minus twice the largest of
+      its `log_ratios`.
+    """
+
+    features: Mapping[Hashable, Tensor]
+    central: Tensor
+    relative: Mapping[str, Tensor]
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls,
+        backbone: Backbone,
+        tasks: Collection[KnownTask],
+        inputs: Tensor | Inputs,
+        space: FeatureSpace | None,
+        frozen: TaskView | None,
+    ) -> SeenFeatures:
+        """Inputs (n, ...) as these tasks see them."""
+        knowing = [task for task in tasks if isinstance(task.profile, FeatureProfile)]
+        if space is None or frozen is None or not knowing:
+            return cls({}, torch.empty(0), {})
+        if not isinstance(inputs, Features):
+            backbone.check_inputs(inputs)
+        features = frozen_features(backbone, frozen, inputs)
+        coordinates, relative = space.coordinates(features), {}
+        for task in knowing:
+            assert isinstance(task.profile, FeatureProfile)
+            directions = space.directions(head_of(backbone, task.view().weights), task.num_classes)
+            ratios = log_ratios(space, coordinates, task.profile.means(directions))
+            relative[task.name] = -2 * ratios.max(dim=1).values
+        (key,) = frozen.feature_keys or (None,)
+        return cls({key: features}, space.distances(coordinates), relative)
+
+    def rows(self, rows: slice) -> SeenFeatures:
+        """Some of the inputs, without their features."""
+        relative = {name: distances[rows] for name, distances in self.relative.items()}
+        return SeenFeatures({}, self.central[rows], relative)
+
+    def scores(self, task: str, profile: FeatureProfile) -> Tensor:
+        """(n,) how foreign each input is to a task: on own ones 0 on average, give or take 1."""
+        return profile.scores(self.relative[task], self.central)
+
+
 # Gradients are on here, whatever mode the caller is in.
 @torch.inference_mode(False)
 @clear_calls
@@ -138,6 +198,8 @@ def guess_task(
     recipe: Recipe | Mapping[str, Any] = ALPHA_RECIPE,
     penalty: float = 1.0,
     shared: Statistics | None = None,
+    space: FeatureSpace | None = None,
+    frozen: TaskView | None = None,
     seed: int = 0,
     evidence: Tensor | None = None,
 ) -> TaskGuess:
@@ -152,6 +214,8 @@ def guess_task(
     - recipe: for "alpha", a `Recipe` or a mapping of entries to change.
     - penalty: for "alpha", λ of the paper's eq. 2.
     - shared: norm statistics that all tasks share.
+    - space, frozen: the coordinates of features in which tasks know their inputs, and the frozen
+      network itself, which gives these.
     - seed: for "alpha".
     - evidence: (n, T) of a `ClassMap` for "exhaustive", which then does not judge tasks by their
       predictions.
@@ -165,11 +229,12 @@ def guess_task(
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     _check_asked(tasks, inputs)
     some = spread_rows(inputs, JUDGED_INPUTS)
+    seen = SeenFeatures.of(backbone, tasks, some, space, frozen)
     if method in ("auto", "exhaustive"):
-        outputs = outputs_of_tasks(backbone, bank, tasks, some)
+        outputs = outputs_of_tasks(backbone, bank, tasks, some, seen.features)
         if evidence is not None:
             evidence = evidence[spread_places(len(evidence), JUDGED_INPUTS)]
-        return _judge(backbone, outputs, some, "exhaustive", evidence)
+        return _judge(backbone, outputs, some, "exhaustive", seen, evidence)
     tasks = list(tasks)
     parts = [_superposed(backbone, task, method) for task in tasks]
     num_classes = max(task.num_classes for task in tasks)
@@ -183,7 +248,8 @@ def guess_task(
         return _guess(names, (-slopes.double()).softmax(dim=0), int(slopes.argmin()), 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     shortlist = [tasks[place] for place in order[:SHORTLIST]]
-    guess = _judge(backbone, outputs_of_tasks(backbone, bank, shortlist, some), some, method)
+    outputs = outputs_of_tasks(backbone, bank, shortlist, some, seen.features)
+    guess = _judge(backbone, outputs, some, method, seen)
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The optimum may lie at another task than the judged one; then that task's own weights serve.
     best = next(task.view() for task in shortlist if task.name == guess.best)
@@ -199,6 +265,8 @@ def guess_tasks(
     bank: MaskBank,
     tasks: Collection[KnownTask],
     inputs: Tensor | Inputs,
+    space: FeatureSpace | None = None,
+    frozen: TaskView | None = None,
     evidence: Tensor | None = None,
 ) -> list[TaskGuess]:
     """The task of each input, judged by itself: inputs (n, ...), n >= 1, may be of several tasks.
@@ -211,13 +279,14 @@ def guess_tasks(
     # Where norms use a batch's statistics, an input alone is a batch of one.
     at_once = 1 if backbone.normalises_by_batch else JUDGED_INPUTS
     for part in inputs.split(even_parts(len(inputs), at_once)):
-        outputs = list(outputs_of_tasks(backbone, bank, tasks, part))
+        seen = SeenFeatures.of(backbone, tasks, part, space, frozen)
+        outputs = list(outputs_of_tasks(backbone, bank, tasks, part, seen.features))
         for row in range(len(part)):
             one = slice(row, row + 1)
             alone = [each._replace(logits=each.logits[:, one]) for each in outputs]
-            place = len(guesses)
-            seen = None if evidence is None else evidence[place : place + 1]
-            guesses.append(_judge(backbone, alone, part[one], "exhaustive", seen))
+            place, row_seen = len(guesses), seen.rows(one)
+            own = None if evidence is None else evidence[place : place + 1]
+            guesses.append(_judge(backbone, alone, part[one], "exhaustive", row_seen, own))
     return guesses
 
 
@@ -265,6 +334,7 @@ def _judge(
     outputs: Iterable[Outputs],
     inputs: Tensor | Inputs,
     method: str,
+    seen: SeenFeatures,
     evidence: Tensor | None = None,
 ) -> TaskGuess:
     """From the logits of tasks: the posterior over them and over "none of them".
@@ -279,11 +349,17 @@ def _judge(
     judged: list[tuple[int, str, float]] = []
     leader: tuple[float, int, Tensor, KnownTask] | None = None
     for positions, members, logits in outputs:
-        if evidence is None:
+        if evidence is not None:
+            losses = -strength * evidence[:, positions].mean(dim=0)
+        elif seen.relative:
+            losses = strength * _objective(members, logits, RATIO_TEMPERATURE)
+            # A task that does not know its features has the ratio of any input, 1.
+            for place, task in enumerate(members):
+                ratio = -float(seen.relative.get(task.name, seen.central.new_zeros(1)).mean()) / 2
+                losses[place] -= RATIO_WEIGHT * strength * ratio
+        else:
             losses = strength * _objective(members, logits)
             losses += input_mismatch(backbone, members, inputs, logits)
-        else:
-            losses = -strength * evidence[:, positions].mean(dim=0)
         names = [task.name for task in members]
         judged += zip(positions, names, losses.tolist(), strict=True)
         place = int(losses.argmin())
@@ -293,20 +369,29 @@ def _judge(
     assert leader is not None
     _, in_order, losses_in_order = zip(*sorted(judged), strict=True)
     lowest, best, logits, winner = leader
-    odds = unknown_odds(backbone, winner.profile, inputs, logits)
+    if isinstance(winner.profile, FeatureProfile):
+        odds = UNKNOWN_SLOPE * winner.profile.excess(seen.scores(winner.name, winner.profile))
+    else:
+        odds = unknown_odds(backbone, winner.profile, inputs, logits)
     losses_and_none = torch.tensor([*losses_in_order, lowest - odds], dtype=torch.float64)
     likely = (-losses_and_none).softmax(dim=0)
     return _guess(in_order, likely[:-1], best, float(likely[-1]), method)
 
 
-def _objective(tasks: Sequence[KnownTask], logits: Tensor) -> Tensor:
-    """(T,) the information objective of each task's predictions, over log K and a temperature."""
+def _objective(
+    tasks: Sequence[KnownTask], logits: Tensor, temperature: float | None = None
+) -> Tensor:
+    """(T,) the information objective of each task's predictions, over log K and a temperature.
+
+    - temperature: of all tasks; None for each one's by its statistics.
+    """
     largest = largest_entropy(tasks[0].num_classes)
     objective = information_maximisation(logits, PRIOR).double().cpu() / largest
     temperatures = []
     for task in tasks:
         few = task.statistics is not None and task.statistics.has_few_features
-        temperatures.append(FEW_FEATURES_TEMPERATURE if few else TEMPERATURE)
+        usual = FEW_FEATURES_TEMPERATURE if few else TEMPERATURE
+        temperatures.append(temperature or usual)
     return objective / objective.new_tensor(temperatures)
 
 

@@ -103,11 +103,7 @@ class InputStatistics:
 
     def excess(self, signals: Tensor) -> float:
         """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
-        offset, width = self.limits
-        # Inputs of a batch resemble one another: beyond 16 they narrow the mean no further.
-        root = math.sqrt(min(len(signals), MAX_INDEPENDENT))
-        mean = float(distances([self], signals).mean())
-        return (mean - offset - width / root) / (max(width, 0.1) / root)
+        return exceeded_by(self.limits, distances([self], signals)[0])
 
 
 @dataclass(frozen=True)
@@ -214,6 +210,23 @@ def largest_entropy(num_classes: int) -> float:
     return math.log(max(2, num_classes))
 
 
+def limits_of(away: Tensor) -> Tensor:
+    """(a, b) of a + b / √n, which the mean of n of own inputs' distances exceeds once in 20."""
+    drawn = torch.randint(len(away), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
+    one = away.quantile(1 - REJECTED)
+    several = away[drawn].mean(dim=1).quantile(1 - REJECTED)
+    width = ((one - several) / (1 - SEVERAL**-0.5)).clamp_min(0.1)
+    return torch.stack([torch.maximum(one - width, away.mean()), width])
+
+
+def exceeded_by(limits: Sequence[float], away: Tensor) -> float:
+    """By how many widths of the threshold the mean of distances (n,) exceeds these limits."""
+    offset, width = limits
+    # Inputs of a batch resemble one another: beyond 16 they narrow the mean no further.
+    root = math.sqrt(min(len(away), MAX_INDEPENDENT))
+    return (float(away.mean()) - offset - width / root) / (max(width, 0.1) / root)
+
+
 def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
     """Statistics of own signals, or None if float16 is too small for them.
 
@@ -228,11 +241,7 @@ def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
     if not all(map(math.isfinite, unlimited.numbers)):
         return None
     (away,) = distances([unlimited], rest)
-    drawn = torch.randint(len(rest), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
-    one = away.quantile(1 - REJECTED)
-    several = away[drawn].mean(dim=1).quantile(1 - REJECTED)
-    width = ((one - several) / (1 - SEVERAL**-0.5)).clamp_min(0.1)
-    offset = torch.maximum(one - width, away.mean())
+    offset, width = limits_of(away)
     if few:
         # The limit of a small table is itself measured on few rows: allow for its standard error.
         offset = offset + RANGE_TOLERANCE * away.std() / math.sqrt(len(rest))

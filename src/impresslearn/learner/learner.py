@@ -473,6 +473,8 @@ class ImpressLearner(ReadOnlySettings):
             method,
             shared=self.shared_statistics_,
             evidence=self._evidence(known, values),
+            space=self._store.features.space,
+            frozen=self._store.frozen,
             **settings,
         )
 
@@ -484,8 +486,9 @@ class ImpressLearner(ReadOnlySettings):
         Raises as `infer_task`.
         """
         known, values = self._known_tasks(among), self.prepare(inputs)
+        space, frozen = self._store.features.space, self._store.frozen
         evidence = self._evidence(known, values)
-        return guess_tasks(self.backbone, self.bank_, known, values, evidence)
+        return guess_tasks(self.backbone, self.bank_, known, values, space, frozen, evidence)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""

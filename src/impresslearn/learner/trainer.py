@@ -19,7 +19,7 @@ from impresslearn.checks import check_flag, check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import Budget, trainable_numbers
 from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients
 from impresslearn.coefficients.quantisation import Grids
-from impresslearn.coefficients.readout import Projection, Readout, ReadoutFit
+from impresslearn.coefficients.readout import COMPONENTS, Projection, Readout, ReadoutFit
 from impresslearn.data import (
     Examples,
     Features,
@@ -31,6 +31,7 @@ from impresslearn.data import (
 )
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
+from impresslearn.inference.feature_scores import profile_share
 from impresslearn.inference.unknown import largest_profile_bytes
 from impresslearn.learner.settings import LearnerSettings
 from impresslearn.masks import PopupScores, trainable_scores
@@ -46,8 +47,8 @@ from impresslearn.networks.inputs import (
 )
 from impresslearn.networks.prediction import BATCH, TrainingPhase
 from impresslearn.store import LearnedTask, Store
-from impresslearn.store.store import TrainingRun
 from impresslearn.store.tasks import label_map_bytes
+from impresslearn.store.training_run import TrainingRun
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
@@ -55,8 +56,6 @@ from impresslearn.training.progress import Progress
 
 # A training whose code ended further above its budget is done again, up to this number of times.
 MAX_EXCESS, MAX_TRIALS = 0.1, 4
-# Components of features that the first task over a network of many features learns for all.
-COMPONENTS = 256
 # A task whose final loss is below this share of the loss by chance has learned something.
 CHANCE_LOSS_RATIO = 0.98
 # JSON values that a caller keeps in a task's history.
@@ -254,7 +253,7 @@ class Trainer:
                 coefficients,
                 settings.precision,
                 settings.task_history(seed),
-                TrainingRun(*data, phase, metrics),
+                TrainingRun(*data, phase, metrics, profile_bytes=profile_share(settings.max_bytes)),
                 replaced=replaced,
                 max_bytes=settings.max_bytes,
             )
@@ -274,6 +273,8 @@ class Trainer:
         if settings.max_bytes is None:
             return None
         profile = largest_profile_bytes(some_inputs(examples, 1))
+        if self.store.features.applies:
+            profile = max(profile, profile_share(settings.max_bytes))
         room = settings.max_bytes - label_map_bytes(classes) - profile
         if room < 0:
             raise _does_not_fit(name, settings.max_bytes)
@@ -355,7 +356,8 @@ class Trainer:
             learned = coefficients(fit.exact(), None)
         phase = TrainingPhase.begin(backbone, store.shared)
         metrics = _metrics(about, started, len(examples), None)
-        run = TrainingRun(*data, phase, metrics, features)
+        share = profile_share(settings.max_bytes)
+        run = TrainingRun(*data, phase, metrics, features, share)
         history = settings.task_history(seed)
         store.commit_learned(name, learned, settings.precision, history, run, replaced=replaced)
         # It has no loss to look at: a readout is zero where nothing was learned.

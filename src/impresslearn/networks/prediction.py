@@ -132,6 +132,10 @@ class TaskView:
             return torch.cat(inputs.of(self.feature_keys), dim=1)
         return torch.cat(self._in_parts(backbone, backbone.features, inputs, batch_size), dim=1)
 
+    def reads(self, inputs: Features) -> bool:
+        """Whether these features are of networks that this one reads."""
+        return set(self.feature_keys or (None,)) <= set(inputs.keys)
+
     @torch.no_grad()
     def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
         """The share of examples whose class index is predicted right; in parts as `logits`."""

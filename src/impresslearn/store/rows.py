@@ -20,6 +20,7 @@ from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import InputError
 from impresslearn.inference.class_map import ClassMap
+from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels import pack
 from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
@@ -238,6 +239,27 @@ class Rows:
         return Projection(num_masks, bool(residual), tensor)
 
     # What is there once.
+
+    def space(self) -> FeatureSpace | None:
+        """The coordinates of features in which tasks know their inputs, None without."""
+        content = self.meta("features")
+        if content is None:
+            return None
+        projection, width, components = np.frombuffer(content[:12], "<u4").tolist()
+        numbers = torch.from_numpy(np.frombuffer(content[12:], "<f4").copy())
+        mean, variances, rotation = numbers.to(self.backbone.device).split(
+            [width, components, len(numbers) - width - components]
+        )
+        projected = self.projection(projection)
+        matrix = None if projected is None else projected.matrix
+        return FeatureSpace(projection, mean, rotation.view(-1, components), variances, matrix)
+
+    def write_space(self, space: FeatureSpace) -> None:
+        """Writes the coordinates of features."""
+        content = np.array([space.projection, len(space.mean), len(space.variances)], "<u4")
+        numbers = torch.cat([space.mean, space.variances, space.rotation.flatten()])
+        written = numbers.cpu().float().numpy().astype("<f4")
+        self.write_meta("features", content.tobytes() + written.tobytes())
 
     def meta(self, name: str) -> bytes | None:
         """A value that the store has once, or None."""

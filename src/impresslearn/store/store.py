@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,7 +34,7 @@ from impresslearn.coefficients.parametrisation import (
     task_weights,
 )
 from impresslearn.coefficients.readout import Projection, Readout
-from impresslearn.data import Examples, Features, Label, StreamedExamples, inputs_behind
+from impresslearn.data import Features, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
 from impresslearn.inference.class_map import ClassMap
@@ -51,6 +50,7 @@ from impresslearn.networks.prediction import (
     Weights,
 )
 from impresslearn.store.database import Database
+from impresslearn.store.feature_knowledge import FeatureKnowledge
 from impresslearn.store.rows import (
     CLASS_MAP,
     Rows,
@@ -60,35 +60,10 @@ from impresslearn.store.rows import (
     mask_digest,
 )
 from impresslearn.store.tasks import LearnedTask, TaskRow, check_new_name, encode_task
+from impresslearn.store.training_run import TrainingRun
 
 # Memory for the effective weights of the tasks used last.
 CACHE_BYTES = 256 * 1024**2
-
-
-@dataclass(frozen=True)
-class TrainingRun:
-    """The training behind a task.
-
-    - examples, classes: its training data.
-    - phase: holds the norm statistics that were gathered.
-    - metrics: plain values for the task's history.
-    - features: (n, f) of the examples, which a readout was fitted to.
-    """
-
-    examples: Examples | StreamedExamples
-    classes: tuple[Label, ...]
-    phase: TrainingPhase
-    metrics: Mapping[str, Any]
-    features: Tensor | None = None
-
-    def history(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
-        """How a task was learned, as plain values."""
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        recipe, metrics = dict(recipe), dict(self.metrics)
-        for name in ("columns", "pixels", "shape"):
-            if name in metrics:  # the tasks of a store share them, and their recipe is kept once
-                recipe[name] = metrics.pop(name)
-        return {"recipe": recipe, "metrics": metrics, "created_at": now}
 
 
 class Store:
@@ -118,6 +93,7 @@ class Store:
         self._generation: int | None = None
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
+        self.features = FeatureKnowledge(self.rows, self.committing)
         # Attributes of the network that a pass changes, which the first task learned found.
         content = self.rows.meta("changing")
         for owner, attributes in json.loads(content or b"{}").items():
@@ -161,6 +137,14 @@ class Store:
         with self.committing, self.database.transaction():
             extended = ClassMap.of(tasks, self.class_map)
             self.rows.write_meta(CLASS_MAP, extended.encode())
+
+    @property
+    def frozen(self) -> TaskView:
+        """The frozen network itself, for the features by which tasks know their inputs."""
+        view, backbone = self.feature_view(0, True), self.backbone
+        if backbone.has_task_statistics:
+            view = replace(view, statistics=backbone.initial_statistics())
+        return view
 
     def catch_up(self) -> None:
         """Takes over masks of the database, at first all and later what other processes commit.
@@ -374,10 +358,14 @@ class Store:
             positions = _positions(task.num_masks, readout.residual)
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
             inputs = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
-        profile = task_profile(backbone, view, inputs)
-        numbers = [
-            torch.tensor([profile.own_entropy, profile.shuffled_entropy], dtype=torch.float32)
-        ]
+        profile: Any = None
+        if self.features.applies:
+            profile = self.features.profile(self.frozen, view, run, inputs, places)
+        if profile is not None:
+            numbers = [view.outputs(backbone, inputs)]
+        else:
+            profile = task_profile(backbone, view, inputs)
+            numbers = [torch.tensor([profile.own_entropy, profile.shuffled_entropy])]
         numbers += statistics.values.values() if statistics else []
         if not all(values.isfinite().all() for values in numbers):
             raise TrainingError(

@@ -21,6 +21,7 @@ from impresslearn.coefficients.norm_statistics import StoredStatistics, restore_
 from impresslearn.coefficients.parametrisation import StoredCoefficients, from_plain, to_plain
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.inference.feature_scores import FeatureProfile
 from impresslearn.inference.unknown import QUIET, InputStatistics, TaskProfile
 from impresslearn.networks import Backbone
 
@@ -74,7 +75,7 @@ class LearnedTask:
     mask: str | None = None
     mask_bytes: int = 0
     statistics: StoredStatistics | None = None
-    profile: TaskProfile | None = None
+    profile: TaskProfile | FeatureProfile | None = None
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
     version: int = 1
     row_id: int = field(default=0, compare=False)
@@ -136,6 +137,8 @@ def encode_task(task: LearnedTask) -> TaskRow:
         "coded_statistics": statistics is not None and statistics.code is not None,
         "recipe": recipe,
     }
+    if isinstance(task.profile, FeatureProfile):
+        form["profile"] = "features"
     return TaskRow(
         name=task.name,
         version=task.version,
@@ -185,7 +188,7 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         row.mask,
         mask_bytes=mask_bytes,
         statistics=statistics,
-        profile=None if row.profile is None else decode_profile(row.profile),
+        profile=None if row.profile is None else _profile(row.profile, form),
         history=history,
         version=row.version,
         row_id=row.id,
@@ -201,8 +204,15 @@ def _read_texts(row: TaskRow) -> tuple[dict[str, Any], dict[str, Any], int]:
     return form, {"recipe": recipe, **history}, mask_bytes
 
 
-def encode_profile(profile: TaskProfile) -> bytes:
+def _profile(content: bytes, form: Mapping[str, Any]) -> TaskProfile | FeatureProfile:
+    is_of_features = form.get("profile") == "features"
+    return FeatureProfile.decode(content) if is_of_features else decode_profile(content)
+
+
+def encode_profile(profile: TaskProfile | FeatureProfile) -> bytes:
     """A profile as bytes."""
+    if isinstance(profile, FeatureProfile):
+        return profile.encode()
     entropies = np.array([profile.own_entropy, profile.shuffled_entropy], dtype="<f2").tobytes()
     inputs = profile.inputs
     if inputs is None:

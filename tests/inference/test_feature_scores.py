@@ -1,0 +1,159 @@
+"""Over a pretrained network a task knows its inputs by their features, and few others pass."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import impresslearn as il
+from impresslearn.inference import TaskProfile
+from impresslearn.inference.feature_scores import (
+    FeatureProfile,
+    FeatureSpace,
+    class_means,
+    feature_profile,
+)
+
+WIDTH, CLASSES = 24, 4
+QUICK = {"epochs": 0, "min_steps": 5}
+
+
+def module(features=32):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, features), nn.Tanh(), nn.Linear(features, 3))
+
+
+def network(features=32):
+    return il.adapt(module(features), input_shape=(WIDTH,))
+
+
+def blobs(seed, rows=400, classes=CLASSES):
+    """Inputs about class means of this seed, all in one subspace, as images are."""
+    shared = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(99))
+    means = torch.randn(classes, 8, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(100 + seed + rows)
+    labels = torch.arange(rows) % classes
+    spread = 0.4 * torch.randn(rows, 8, generator=generator)
+    noise = 0.1 * torch.randn(rows, WIDTH, generator=generator)
+    return (means[labels] + spread) @ shared / 4 + noise, labels
+
+
+def learner_of(seeds=(0, 1, 2), **settings):
+    learner = il.ImpressLearner.from_preset(network(), "few_labels", progress=False, **settings)
+    for seed in seeds:
+        learner.learn_task(f"t{seed}", blobs(seed))
+    return learner
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return learner_of()
+
+
+def rejected(learner, inputs, size, task):
+    parts = [part for part in inputs.split(size) if len(part) == size]
+    return np.mean([learner.infer_task(part, among=[task]).unknown for part in parts[:100]])
+
+
+@pytest.mark.parametrize("size", [1, 8])
+@pytest.mark.parametrize("task", ["t0", "t1"])  # the first one's features gave the coordinates
+def test_a_twentieth_of_own_inputs_and_nearly_all_noise_is_rejected(learned, task, size):
+    own = blobs(int(task[1]), rows=1000)[0][torch.randperm(1000)]
+    assert rejected(learned, own, size, task) <= 0.12
+    generator = torch.Generator().manual_seed(0)
+    loud = 2 * torch.randn(200, WIDTH, generator=generator)
+    faint = 1e-3 * torch.randn(200, WIDTH, generator=generator)
+    assert rejected(learned, loud, size, task) > 0.9
+    if size == 8:
+        assert rejected(learned, faint, size, task) == 1
+        assert rejected(learned, blobs(7)[0], size, task) > 0.9
+
+
+def test_single_inputs_find_their_task_and_those_of_none_raise(learned):
+    for seed in (0, 1, 2):
+        guesses = learned.infer_tasks(blobs(seed, rows=60)[0])
+        assert np.mean([guess.best == f"t{seed}" for guess in guesses]) > 0.8
+        one = learned.infer_task(blobs(seed, rows=60)[0][:1])
+        assert one.unknown_probability == pytest.approx(guesses[0].unknown_probability, abs=1e-4)
+    with pytest.raises(il.UnknownTaskError):
+        learned.predict(5 * torch.randn(4, WIDTH))
+
+
+def test_kept_features_give_the_same_guess(learned):
+    inputs = blobs(1, rows=40)[0]
+    guess, by_features = learned.infer_task(inputs), learned.infer_task(learned.features(inputs))
+    assert by_features.unknown_probability == pytest.approx(guess.unknown_probability, abs=1e-3)
+
+
+def test_what_older_tasks_know_stays_and_travels(tmp_path):
+    learner = learner_of(seeds=(0, 1))
+    inputs = blobs(1, rows=40)[0]
+    before, guess = [learner.tasks_.learned("t1").profile], learner.infer_task(inputs, among=["t1"])
+    learner.learn_task("t2", blobs(2))
+    learner.save(tmp_path / "a.impress")
+    loaded = il.load(tmp_path / "a.impress", module=module())
+    for each in (learner, loaded):
+        assert [each.tasks_.learned("t1").profile] == before
+        assert each.infer_task(inputs, among=["t1"]) == guess
+
+
+@pytest.mark.parametrize("max_bytes", [120, 500])
+def test_a_profile_takes_its_share_of_the_budget(max_bytes):
+    learner = learner_of(seeds=(0, 1), max_bytes=max_bytes)
+    for task in ("t0", "t1"):
+        info, profile = learner.tasks_[task], learner.tasks_.learned(task).profile
+        assert isinstance(profile, FeatureProfile)
+        assert info.breakdown["profile"] == profile.nbytes <= max(36, max_bytes / 6)
+        assert info.bytes <= max_bytes
+        assert FeatureProfile.decode(profile.encode()) == profile
+
+
+def test_coded_means_are_near_the_exact_ones():
+    features, targets = blobs(0)
+    space = FeatureSpace.of(features, targets)
+    directions = space.directions(None, CLASSES)
+    assert not directions.any()
+    exact = class_means(space.coordinates(features), targets, CLASSES)
+    errors = []
+    for max_bytes in (1000, 28):
+        profile = feature_profile(space, features, targets, directions, max_bytes)
+        assert profile.nbytes <= max_bytes
+        errors.append(float((profile.means(directions) - exact).square().sum()))
+    assert errors[0] < 0.3**2 * exact.numel() / 2
+    assert errors[0] < errors[1]
+    # A head that points to the means saves the bytes that they would take.
+    helped = feature_profile(space, features, targets, exact - exact.mean(dim=0), 28)
+    assert float((helped.means(exact - exact.mean(dim=0)) - exact).square().sum()) < errors[1]
+
+
+def test_coordinates_have_unit_variance_within_classes():
+    features, targets = blobs(0, rows=4000)
+    space = FeatureSpace.of(features, targets)
+    coordinates = space.coordinates(features)
+    within = coordinates - class_means(coordinates, targets, CLASSES)[targets]
+    assert within.var(dim=0).mean() == pytest.approx(1, abs=0.1)
+    weights = torch.randn(2, WIDTH)
+    moved = coordinates @ (weights @ space.inverse).T
+    assert torch.allclose(moved, (features - features.mean(0)) @ weights.T, atol=1e-3)
+
+
+def test_trained_tasks_know_their_features_too():
+    backbone = network(features=600)
+    learner = il.ImpressLearner.from_preset(
+        backbone, "pretrained", progress=False, task_recipe=QUICK, max_bytes=None
+    )
+    learner.learn_task("a", blobs(0))
+    learner.learn_task("b", blobs(1))
+    assert learner._store.features.space.projection == 1  # wide features are projected
+    assert isinstance(learner.tasks_.learned("b").profile, FeatureProfile)
+    assert learner.infer_task(3 * torch.randn(8, WIDTH), among=["b"]).unknown
+    assert learner.infer_task(blobs(1, rows=80)[0][:16]).best == "b"
+
+
+def test_a_first_task_of_few_examples_has_a_profile_of_its_inputs():
+    learner = il.ImpressLearner.from_preset(network(), "few_labels", progress=False)
+    learner.learn_task("few", blobs(0, rows=20))
+    assert isinstance(learner.tasks_.learned("few").profile, TaskProfile)
+    learner.learn_task("more", blobs(1))
+    assert isinstance(learner.tasks_.learned("more").profile, FeatureProfile)
+    assert learner.infer_task(blobs(1, rows=40)[0]).best == "more"
