@@ -46,6 +46,17 @@ MEANINGS = {
     "later_use": "the same with their cache",
 }
 
+NETWORKS = {
+    "resnet20": "ResNet-20 of CIFAR-10",
+    "efficientnet": "EfficientNet-Lite0",
+    "minilm": "all-MiniLM-L6-v2",
+}
+SINGLE = {
+    "nearest_mean": "nearest class mean",
+    "ranpac": "RanPAC",
+    "joint": "probe of all classes together",
+    "ImpressLearn": "`few_labels`",
+}
 MNIST = {"permuted-mnist": "permutations", "rotated-mnist": "rotations"}
 Rows = Iterable[list[str]]
 Row = Mapping[str, Any]
@@ -174,6 +185,16 @@ def few_labels(path: Path) -> Rows:
         yield [f"{labels:,}", *cells]
 
 
+def single_inputs(path: Path) -> Rows:
+    """Methods on tasks without their names, one input at a time."""
+    yield ["network", "method", "Class-IL", "Task-IL", "bytes to predict", "bytes to learn on"]
+    for row in read_rows(path):
+        network = NETWORKS[row["benchmark"].removeprefix("incremental-")]
+        method = SINGLE[row["method"]] + (f", {row['setting']}" if "setting" in row else "")
+        sizes = [size(row[key]) for key in ("bytes", "state_bytes")]
+        yield [network, method, percent(row["class_il"]), percent(row["task_il"]), *sizes]
+
+
 def searches(path: Path) -> Rows:
     """How often each way to infer the task finds it, and in how many seconds."""
     names = {"exhaustive": "every task run", "one_shot": "one-shot as published"}
@@ -265,4 +286,5 @@ TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "pretrained": (f"{RESULTS}/pretrained.json", methods),
     "text": (f"{RESULTS}/clinc150.json", methods),
     "searches": (f"{RESULTS}/task-inference.json", searches),
+    "single-inputs": (f"{RESULTS}/class-incremental.json", single_inputs),
 }
