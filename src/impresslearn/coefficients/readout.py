@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -138,6 +139,7 @@ class ReadoutFit:
         # Components come in the order of their importance: a half or a quarter may do.
         self._parts = [1] if projection is None else [1, 2, 4]
         self._regressions: dict[int, Regression] = {}
+        self._tried: dict[tuple[int, float], Rounding] = {}
 
     def exact(self) -> tuple[Tensor, ...]:
         """Weights (f, K), and perhaps a bias (K,), before rounding."""
@@ -175,14 +177,18 @@ class ReadoutFit:
             size = math.sqrt((fitted.weights**2).mean()) or 1.0
             if not TINY <= fitted.scale * size <= HUGE:
                 raise InputError(f"the features of these examples {UNSUITED}")
-            for factor in steps:
+            for factor in map(float, steps):
+                if (part, factor) in self._tried:
+                    roundings.append(self._tried[part, factor])
+                    continue
                 # The step is of the weights of features before scaling, as a store keeps them.
                 unscaled = np.clip(fitted.scale * (factor * size), TINY, HUGE)
                 step = float(np.float16(unscaled))
                 exact = fitted.scale * fitted.weights / step
                 levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
-                loss = fitted.objective(levels * (step / fitted.scale), self._targets)
-                roundings.append(Rounding(loss, coded_bits(levels), step, levels, fitted))
+                rounding = Rounding(coded_bits(levels), step, levels, fitted, self._targets)
+                self._tried[part, factor] = rounding
+                roundings.append(rounding)
         return roundings
 
     def _regression(self, part: int) -> Regression:
@@ -217,13 +223,18 @@ class Regression:
 
 @dataclass(frozen=True)
 class Rounding:
-    """Weights as integers (f, K) times a step: the objective in nats, and the code's bits."""
+    """Weights as integers (f, K) times a step, and the bits of their code."""
 
-    loss: float
     bits: float
     step: float
     levels: np.ndarray
     fitted: Regression
+    targets: np.ndarray
+
+    @cached_property
+    def loss(self) -> float:
+        """The objective in nats; most roundings that exceed a budget never need it."""
+        return self.fitted.objective(self.levels * (self.step / self.fitted.scale), self.targets)
 
     def cost(self, bit_price: float) -> float:
         """The objective with the price of the bits, in nats."""
