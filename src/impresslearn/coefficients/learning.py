@@ -87,6 +87,7 @@ def trainable_numbers(
     seed: int = 0,
     present: Coefficients | None = None,
     budget: Budget | None = None,
+    head: bool = True,
 ) -> Trainable:
     """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
@@ -101,13 +102,14 @@ def trainable_numbers(
     - present: numbers of the task to go on from; None starts anew.
     - budget: of bytes. The price of bits rises and falls while the numbers are trained, so that
       their code ends near it; in the end it is rounded down to fit.
+    - head: whether the task's own head, where it has one, is among the numbers.
 
     Raises InputError for a bank without masks where they are needed, and for present numbers of
     another kind than the settings give.
     """
     step = 0
     if present is None:
-        parts, num_masks = _parts_of_new_task(backbone, bank, spec)
+        parts, num_masks = _parts_of_new_task(backbone, bank, spec, head)
     else:
         _check_same_kind(backbone, spec, present)
         parts, num_masks = present.parts, present.num_masks
@@ -223,13 +225,13 @@ class RealParameters:
 
 
 def _parts_of_new_task(
-    backbone: Backbone, bank: MaskBank, spec: CoefficientSpec
+    backbone: Backbone, bank: MaskBank, spec: CoefficientSpec, head: bool
 ) -> tuple[tuple[Parametrisation, ...], int]:
     """The parametrisations of a new task, and the number of masks that it combines."""
     main = spec.parametrisation
     num_masks = len(bank) if main.uses_masks else 0
     parts: list[Parametrisation] = []
-    if backbone.own_head is not None:
+    if backbone.own_head is not None and head:
         parts.append(Head())
     if spec.tune and backbone.small_parameters(spec.tune):
         parts.append(NormBiasDeltas(spec.tune))

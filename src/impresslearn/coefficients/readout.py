@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from torch import Tensor
 from impresslearn.coefficients.coding import LARGEST, coded_bits
 from impresslearn.coefficients.deltas import head_layouts
 from impresslearn.coefficients.parametrisation import (
+    Coefficients,
     CoefficientSpec,
     Parametrisation,
     register_parametrisation,
@@ -110,6 +112,24 @@ class Projection:
         if np.abs(matrix).max() < 64 * TINY or not rounded.isfinite().all():
             raise InputError(f"the features of these inputs {UNSUITED}")
         return cls(num_masks, residual, rounded)
+
+
+def without_readout(coefficients: Coefficients) -> Coefficients | None:
+    """What a task changes in the network before its readout, which comes last; None for nothing."""
+    *parts, _ = coefficients.parts
+    *numbers, last = coefficients.numbers
+    if not parts:
+        return None
+    grids = coefficients.grids[: -len(last)] if coefficients.grids else None
+    return Coefficients(tuple(parts), tuple(numbers), coefficients.num_masks, grids)
+
+
+def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> list[Tensor]:
+    """A readout's weights (f, K), of the features themselves, and perhaps its bias (K,)."""
+    weights, *bias = numbers
+    if projection is not None:
+        weights = projection.matrix[:, : len(weights)].to(weights.device) @ weights
+    return [weights, *bias]
 
 
 class ReadoutFit:

@@ -46,7 +46,7 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
             f"the features of {backbone.name} depend on the batch that they are computed in, by "
             "its batch norms, so they cannot be kept; give the inputs themselves"
         )
-    num_masks, residual = trainer.feature_networks()
+    num_masks, residual = trainer.readouts.networks()
     _, projection = store.last_projection()
     if projection is not None:
         num_masks, residual = projection.num_masks, projection.residual
@@ -61,11 +61,13 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
     if not backbone.checked:
         check_passes(backbone, some_inputs(examples, PASSED))
     if values is None:
-        values, _ = trainer.features((examples, (0,)), num_masks, residual)
+        values, _ = trainer.readouts.features((examples, (0,)), num_masks, residual)
     else:
         values = as_inputs(values).to(backbone.device)
         places = spread_places(len(examples), PASSED)
-        computed, _ = trainer.features((examples.subset(places), (0,)), num_masks, residual)
+        computed, _ = trainer.readouts.features(
+            (examples.subset(places), (0,)), num_masks, residual
+        )
         _check_values(values, computed, len(examples), places)
     keys = store.feature_view(num_masks, residual).feature_keys or ()
     form = trainer.raw_form(data, examples)

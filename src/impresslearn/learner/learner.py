@@ -90,6 +90,8 @@ class ImpressLearner(ReadOnlySettings):
     - fold_after: fraction of the training steps in which batch norms use batch statistics. Training
       then folds the running statistics into the tuned scales and shifts. 0 turns this off.
     - max_bytes: the most that a learned task may take; the price of bits is raised until it fits.
+    - staged: whether a task begins with a coded readout of the frozen network's features, and
+      learns numbers in the network only where they predict held-out examples better.
     - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
     - cache_bytes: memory for the weights of the tasks predicted last.
 
@@ -119,6 +121,7 @@ class ImpressLearner(ReadOnlySettings):
         tune: Sequence[TunedKind] = (),
         fold_after: float = 0.0,
         max_bytes: int | None = None,
+        staged: bool = False,
         progress: ProgressChoice = "auto",
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
@@ -132,6 +135,7 @@ class ImpressLearner(ReadOnlySettings):
             sparsity, allocation, granularity, output_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
             start or ("network" if trained else "mixture"), cast(Any, tune), fold_after, max_bytes,
+            staged,
         )  # fmt: skip
         vars(self).update(self.settings.values())
         check_fold(backbone, self.settings.tune, fold_after)
@@ -144,18 +148,13 @@ class ImpressLearner(ReadOnlySettings):
 
     @classmethod
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
-        """A learner with a preset's settings, some overridden, and its masks where it needs any.
+        """A learner with a preset's settings, some overridden.
 
         basis_recipe and task_recipe, or recipe for both, may be mappings of the entries to change.
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
         chosen = find_preset(name)
-        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
-        kind = learner.settings.spec.parametrisation
-        needed = chosen.masks and backbone.layers and kind.uses_masks
-        if needed and not len(learner.bank_):
-            learner.add_masks(chosen.masks, source="disjoint_kernels")
-        return learner
+        return cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
 
     def __repr__(self) -> str:
         return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"

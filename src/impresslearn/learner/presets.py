@@ -26,7 +26,6 @@ class Preset:
     """Settings that are fixed before anything is learned.
 
     - init, gain: of the network.
-    - masks: disjoint masks, kernels whole, that a new learner starts with.
     - own_head: whether the network must have a head per task.
     - more: further settings of `ImpressLearner`. All other fields are its settings of that name.
     """
@@ -40,7 +39,6 @@ class Preset:
     score_rule: ScoreRule = "magnitude"
     sparsity: float = 0.9
     gain: float = 1.0
-    masks: int = 0
     own_head: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -90,18 +88,18 @@ PRESETS = {
         gain=2.0,
     ),
     "pretrained": Preset(
-        "A pretrained network from `adapt`: masks that add to its weights, tuned norms and biases, "
-        "and a head, all coded",
-        task_recipe=Recipe(lr=0.02, epochs=40, batch_size=32, min_steps=300, label_smoothing=0.1),
-        masks=16,
+        "A pretrained network from `adapt`: a coded readout, and where it pays changes of norms "
+        "and biases, in 2,000 bytes",
+        task_recipe=Recipe(lr=0.01, epochs=8, batch_size=32, min_steps=150, label_smoothing=0.1),
         own_head=True,
         more={
             "start": "network",
             "granularity": "unit",
             "precision": "coded",
-            "bit_price": 0.01,
+            "bit_price": 0.003,
             "tune": ("norm", "bias"),
-            "fold_after": 0.5,
+            "max_bytes": 2000,
+            "staged": True,
         },
     ),
     "few_labels": Preset(

@@ -56,6 +56,7 @@ class LearnerSettings:
     tune: tuple[TunedKind, ...]
     fold_after: float
     max_bytes: int | None
+    staged: bool
 
     def __post_init__(self) -> None:
         checked = {
@@ -70,6 +71,7 @@ class LearnerSettings:
             "start": check_choice("start", self.start, STARTS),
             "fold_after": check_number("fold_after", self.fold_after, 0.0, 1.0),
             "tune": checked_tune(self.tune),
+            "staged": check_flag("staged", self.staged),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -81,6 +83,8 @@ class LearnerSettings:
             raise InputError(
                 f'bit_price is for precision="coded"; with {self.precision!r} it has no effect'
             )
+        if self.staged and (self.start != "network" or self.precision != "coded"):
+            raise InputError('staged needs start="network" and precision="coded"')
         if self.fold_after and "norm" not in self.tune:
             raise InputError('fold_after needs norms that are tuned: tune=("norm",)')
         if self.penalty and (self.start == "network" or self.granularity == "weight"):

@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from impresslearn.checks import check_flag, check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import Budget, trainable_numbers
-from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients
-from impresslearn.coefficients.quantisation import Grids
-from impresslearn.coefficients.readout import COMPONENTS, Projection, Readout, ReadoutFit
+from impresslearn.coefficients.parametrisation import Coefficients
+from impresslearn.coefficients.readout import without_readout
 from impresslearn.data import (
     Examples,
     Features,
@@ -32,8 +30,9 @@ from impresslearn.data import (
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share
-from impresslearn.inference.unknown import largest_profile_bytes
+from impresslearn.learner.readouts import Readouts, does_not_fit, room_of
 from impresslearn.learner.settings import LearnerSettings
+from impresslearn.learner.stages import learn_staged
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import (
@@ -45,9 +44,8 @@ from impresslearn.networks.inputs import (
     spread_places,
     training_examples,
 )
-from impresslearn.networks.prediction import BATCH, TrainingPhase
+from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.store import LearnedTask, Store
-from impresslearn.store.tasks import label_map_bytes
 from impresslearn.store.training_run import TrainingRun
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve
@@ -122,10 +120,10 @@ class Trainer:
             recipes[name] = settings.mask_recipe(seed)
             heads.append(head)
             results.append(result)
-        metrics = _metrics(about, started, len(examples), results[0])
+        metrics = self.metrics(about, started, len(examples), results[0])
         run = TrainingRun(examples, classes, first_phase, metrics)
         store.commit_basis(masks, recipes, run, heads[0], settings.precision)
-        self._warn_if_at_chance(names[0], (examples, classes), results[0])
+        self.warn_if_at_chance(names[0], (examples, classes), results[0])
 
     @torch.inference_mode(False)
     def learn_tasks(
@@ -154,13 +152,13 @@ class Trainer:
                 # The first task decides how raw inputs of all the others are taken.
                 form = self.raw_form(data, prepared[name][0])
                 preprocessing = with_form(preprocessing, form)
-        if not check_flag("batched", batched) or self._closed_form:
+        if not check_flag("batched", batched) or self._closed_form or self._staged:
             for name, data in prepared.items():
                 self._learn_one(name, data, seed_of[name], note | form)
             return
 
         def problem(name: str) -> Problem:
-            return self._problem(name, prepared[name], seed_of[name])
+            return self.problem(name, prepared[name], seed_of[name])
 
         for names in _of_one_size(prepared):
             started, progress = time.perf_counter(), self.progress(f"{len(names)} tasks")
@@ -205,13 +203,13 @@ class Trainer:
             raise InputError('learn_features is for readouts: use the preset "few_labels"')
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        num_masks, residual = self.feature_networks()
+        num_masks, residual = self.readouts.networks()
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
             prepared = examples, classes_of(examples.labels)
-            features.append(self.features(prepared, num_masks, residual)[0])
-        self._keep_projection(torch.cat(features), dimensions, num_masks, residual)
+            features.append(self.readouts.features(prepared, num_masks, residual)[0])
+        self.readouts.keep_projection(torch.cat(features), dimensions, num_masks, residual)
 
     def _learn_one(
         self,
@@ -232,7 +230,9 @@ class Trainer:
         if self._closed_form:
             self._learn_readout(name, data, seed, about, replaced)
             return
-        room, price = self._room(name, data), settings.bit_price
+        if self._staged and learn_staged(self, name, data, seed, about, replaced):
+            return
+        room, price = room_of(self.store, settings, name, data), settings.bit_price
         for trial in range(MAX_TRIALS):
             budget = None
             if fitted is not None:
@@ -240,14 +240,14 @@ class Trainer:
                 fitted = None
             else:
                 budget = None if room is None else Budget(room, price)
-                training, trained = self._problem(name, data, seed, replaced, budget)
+                training, trained = self.problem(name, data, seed, replaced, budget)
                 result = training.fit(trained)
                 coefficients, phase = trained.result(), training.phase
             if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
                 # Taking out so many numbers would cost accuracy: begin at a higher price.
                 price = math.sqrt(price * budget.price)
                 continue
-            metrics = _metrics(about, started, len(data[0]), result)
+            metrics = self.metrics(about, started, len(data[0]), result)
             size = self.store.commit_learned(
                 name,
                 coefficients,
@@ -258,42 +258,32 @@ class Trainer:
                 max_bytes=settings.max_bytes,
             )
             if size is None or settings.max_bytes is None or room is None:
-                self._warn_if_at_chance(name, data, result)
+                self.warn_if_at_chance(name, data, result)
                 return
             if budget is not None:
                 # The task's own norm statistics, whose bytes are known now, need room as well.
                 room -= size - settings.max_bytes
             if room < 0:
                 break
-        raise _does_not_fit(name, settings.max_bytes)
+        raise does_not_fit(name, settings.max_bytes)
 
-    def _room(self, name: str, data: TrainingData) -> int | None:
-        """What max_bytes leaves for a task's numbers; None without it."""
-        settings, (examples, classes) = self.settings, data
-        if settings.max_bytes is None:
-            return None
-        profile = largest_profile_bytes(some_inputs(examples, 1))
-        if self.store.features.applies:
-            profile = max(profile, profile_share(settings.max_bytes))
-        room = settings.max_bytes - label_map_bytes(classes) - profile
-        if room < 0:
-            raise _does_not_fit(name, settings.max_bytes)
-        return room
-
-    def _problem(
+    def problem(
         self,
         name: str,
         data: TrainingData,
         seed: int,
         replaced: LearnedTask | None = None,
         budget: Budget | None = None,
+        head: bool = True,
     ) -> Problem:
-        """The optimisation of a task's numbers."""
+        """The optimisation of a task's numbers; head: whether its own head is among them."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, data
         settings = self.settings
         present = statistics = None
         if replaced is not None:
             present, statistics = store.coefficients(replaced), store.statistics(replaced)
+            if not head:
+                present = without_readout(present)
         training = TaskTraining(
             backbone,
             to_batches(examples, classes, backbone.device),
@@ -316,6 +306,7 @@ class Trainer:
             seed=seed,
             present=present,
             budget=budget,
+            head=head,
         )
         return training, numbers
 
@@ -335,112 +326,35 @@ class Trainer:
         settings, started = self.settings, time.perf_counter()
         store, backbone, (examples, classes) = self.store, self.store.backbone, data
         number, projection = store.last_projection()
-        num_masks, residual = self.feature_networks()
+        num_masks, residual = self.readouts.networks()
         if projection is not None:
             num_masks, residual = projection.num_masks, projection.residual
-        features, targets = self.features(data, num_masks, residual)
+        features, targets = self.readouts.features(data, num_masks, residual)
         if projection is None and backbone.pretrained and settings.precision == "coded":
-            number, projection = self._first_projection(features, num_masks, residual)
-        head = backbone.own_head
-        bias = head is not None and len(head.shapes) == 2
-        fit = ReadoutFit(features, targets, len(classes), projection=projection, bias=bias)
-
-        def coefficients(numbers: tuple[Tensor, ...], grids: Grids | None) -> Coefficients:
-            moved = tuple(values.to(backbone.device) for values in numbers)
-            part = Readout(len(moved[0]), number, residual)
-            return Coefficients((part,), (moved,), num_masks, grids)
-
-        if settings.precision == "coded":
-            learned = self._within_budget(name, fit, coefficients, data)
-        else:
-            learned = coefficients(fit.exact(), None)
+            number, projection = self.readouts.first_projection(features, num_masks, residual)
+        fit = self.readouts.fit(features, targets, classes, projection)
+        empty = Coefficients((), (), num_masks)
+        learned = self.readouts.joined(name, fit, number, data, empty, residual)
         phase = TrainingPhase.begin(backbone, store.shared)
-        metrics = _metrics(about, started, len(examples), None)
+        metrics = self.metrics(about, started, len(examples), None)
         share = profile_share(settings.max_bytes)
         run = TrainingRun(*data, phase, metrics, features, share)
         history = settings.task_history(seed)
         store.commit_learned(name, learned, settings.precision, history, run, replaced=replaced)
         # It has no loss to look at: a readout is zero where nothing was learned.
         if not any(tensor.any() for tensor in learned.tensors()):
-            self._warn_if_at_chance(name, data, None)
+            self.warn_if_at_chance(name, data, None)
 
-    def _within_budget(
-        self,
-        name: str,
-        fit: ReadoutFit,
-        coefficients: Callable[[tuple[Tensor, ...], Grids], Coefficients],
-        data: TrainingData,
-    ) -> Coefficients:
-        """The best readout at the price of bits that leaves the task within max_bytes."""
-        room, price = self._room(name, data), self.settings.bit_price
-        if room is None:
-            return coefficients(*fit.rounded(price))
-        surplus = 0  # bytes beside the weights' code: of the bias, models, steps and whole words
-        while surplus <= room:
-            learned = coefficients(*fit.rounded(price, 8 * (room - surplus)))
-            backbone, classes = self.store.backbone, len(data[1])
-            stored = store_coefficients(learned, self.settings.precision, backbone, classes)
-            if stored.nbytes <= room:
-                return learned
-            surplus += stored.nbytes - room
-        raise _does_not_fit(name, self.settings.max_bytes)
+    def metrics(
+        self, about: Mapping[str, Any], started: float, examples: int, result: FitResult | None
+    ) -> dict[str, Any]:
+        """For a task's history: number of examples, seconds, steps, final loss (nats), `about`."""
+        metrics: dict[str, Any] = {"examples": examples, "seconds": _seconds_since(started)}
+        if result is not None and result.steps:
+            metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
+        return {**metrics, **about}
 
-    def _first_projection(
-        self, features: Tensor, num_masks: int, residual: bool
-    ) -> tuple[int, Projection | None]:
-        """Learns the projection that all readouts share from the first task with enough examples.
-
-        Components of one task's features serve other tasks almost as well as those of many tasks.
-        """
-        if features.shape[1] < 2 * COMPONENTS or len(features) < COMPONENTS:
-            return 0, None
-        return self._keep_projection(features, COMPONENTS, num_masks, residual)
-
-    def _keep_projection(
-        self, features: Tensor, dimensions: int, num_masks: int, residual: bool
-    ) -> tuple[int, Projection]:
-        projection = Projection.of(features, dimensions, num_masks, residual)
-        projection = replace(projection, matrix=projection.matrix.to(self.store.backbone.device))
-        return self.store.commit_projection(projection), projection
-
-    def feature_networks(self) -> tuple[int, bool]:
-        """How many masks give features, and whether the network itself does.
-
-        Raises InputError for networks whose features a readout cannot use.
-        """
-        store, backbone = self.store, self.store.backbone
-        if backbone.own_head is None:
-            raise InputError('a readout is a head of a task; make the network with head="own"')
-        if backbone.has_task_statistics:
-            raise InputError(
-                "a readout uses features of networks with one set of norm statistics; make the "
-                'network with norm="shared" or norm="batch", not "per_task"'
-            )
-        if backbone.shares_statistics and store.shared is None:
-            raise InputError(
-                "the first task gathers the norm statistics that all tasks share; learn a basis "
-                "task before a readout"
-            )
-        return len(store.bank), self.settings.start == "network" or not len(store.bank)
-
-    def features(self, data: TrainingData, num_masks: int, residual: bool) -> tuple[Tensor, Tensor]:
-        """Features (n, f) of all examples, and their class indices (n,)."""
-        store, backbone = self.store, self.store.backbone
-        view = store.feature_view(num_masks, residual)
-        parts, targets = [], []
-        for inputs, indices in to_batches(*data, backbone.device).batches(BATCH):
-            parts.append(view.features(backbone, inputs).float())
-            targets.append(indices)
-        features = torch.cat(parts)
-        width = backbone.own_head.fan_in if backbone.own_head else 0
-        if features.shape[1] != (num_masks + residual) * width:
-            raise InputError(
-                f"the last layer of {backbone.name} reads {(num_masks + residual) * width} "
-                f"features, but {features.shape[1]} enter it an input; a readout needs a linear one"
-            )
-        return features, torch.cat(targets)
-
-    def _warn_if_at_chance(
+    def warn_if_at_chance(
         self,
         name: str,
         data: TrainingData,
@@ -473,6 +387,19 @@ class Trainer:
             f"correctly, and the commonest class makes up {percent(chance)} of them; {hint}",
             NotLearnedWarning,
         )
+
+    @property
+    def readouts(self) -> Readouts:
+        """Fits readouts."""
+        return Readouts(self.store, self.settings)
+
+    @property
+    def _staged(self) -> bool:
+        """Whether tasks begin with a readout: the network must have features that it can read."""
+        backbone = self.store.backbone
+        gathers = backbone.shares_statistics and self.store.shared is None
+        usable = backbone.own_head is not None and not backbone.has_task_statistics
+        return self.settings.staged and usable and not gathers
 
     @property
     def _closed_form(self) -> bool:
@@ -531,23 +458,6 @@ class Trainer:
 
 def _seconds_since(started: float) -> float:
     return float(f"{time.perf_counter() - started:.3g}")
-
-
-def _metrics(
-    about: Mapping[str, Any], started: float, examples: int, result: FitResult | None
-) -> dict[str, Any]:
-    """For a task's history: number of examples, seconds, steps, final loss (nats), and `about`."""
-    metrics: dict[str, Any] = {"examples": examples, "seconds": _seconds_since(started)}
-    if result is not None and result.steps:
-        metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
-    return {**metrics, **about}
-
-
-def _does_not_fit(name: str, max_bytes: int | None) -> InputError:
-    return InputError(
-        f"task {name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels it "
-        "takes most of them; make a learner with a larger one (advise: --budget)"
-    )
 
 
 def _of_one_size(prepared: Mapping[str, TrainingData]) -> list[list[str]]:

@@ -33,7 +33,7 @@ from impresslearn.coefficients.parametrisation import (
     store_coefficients,
     task_weights,
 )
-from impresslearn.coefficients.readout import Projection, Readout
+from impresslearn.coefficients.readout import Projection, Readout, over_features
 from impresslearn.data import Features, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
@@ -352,10 +352,10 @@ class Store:
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = run.examples.inputs_at(places)
-        readout = task.coefficients.parts[0] if task.coefficients else None
+        *changes, readout = task.coefficients.parts if task.coefficients else (None,)
         if run.features is not None and isinstance(readout, Readout):
             # The network need not run again over inputs whose features are known.
-            positions = _positions(task.num_masks, readout.residual)
+            positions = _positions(0 if changes else task.num_masks, readout.residual)
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
             inputs = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
         profile: Any = None
@@ -475,20 +475,20 @@ class Store:
             masked = masked_weights(self._bank, backbone.weights, task.mask)
             return masked | head_weights(backbone, None if numbers is None else numbers.head)
         assert numbers is not None
-        readout = numbers.parts[0] if numbers.parts else None
+        changed = task_weights(self._bank, backbone, numbers)
+        readout = numbers.parts[-1] if numbers.parts else None
         if not isinstance(readout, Readout):
-            return task_weights(self._bank, backbone, numbers)
-        weight, *bias = numbers.head or ()
-        projection = self.rows.projection(readout.projection)
-        if projection is not None:
-            weight = projection.matrix[:, : len(weight)].to(weight.device) @ weight
-        return {"weight": weight} | ({"bias": bias[0]} if bias else {})
+            return changed
+        head = over_features(numbers.numbers[-1], self.rows.projection(readout.projection))
+        if len(numbers.parts) > 1:
+            return changed | head_weights(backbone, head)
+        return dict(zip(("weight", "bias"), head, strict=False))
 
     def _view(self, task: LearnedTask, statistics: Statistics | None, weights: Weights) -> TaskView:
         """A task with its weights, as `_weights` gives them."""
         parts = () if task.coefficients is None else task.coefficients.parts
         classes = len(task.classes)
-        if not (parts and isinstance(parts[0], Readout)):
+        if [type(part) for part in parts] != [Readout]:
             # A task that brings nothing but a head reads the features of the frozen network.
             only_head = task.mask is None and [type(part) for part in parts] == [Head]
             if only_head and task.statistics is None:

@@ -215,7 +215,7 @@ def with_head(
     The result becomes a pair: the result of `trained`, and the head by parameter name ({} if all
     tasks share the network's).
     """
-    head = backbone.new_head(num_classes)
+    head = {name: values / rate for name, values in backbone.new_head(num_classes).items()}
     for values in head.values():
         values.requires_grad_(True)
 
@@ -230,7 +230,7 @@ def with_head(
     def result() -> tuple[Any, Weights]:
         return trained.result(), scaled()
 
-    return Trainable([*trained.parameters, *head.values()], weights, result)
+    return Trainable([*trained.parameters, *head.values()], weights, result, trained.fold)
 
 
 @dataclass(frozen=True)
