@@ -66,7 +66,7 @@ RESULTS = {
         {name: (blobs(1), blobs(1)) for name in "ab"},
         progress=False,
     ),
-    "Advice": lambda learner: il.advise({"a": blobs(1)}, lenet(), max_seconds=1),
+    "Advice": lambda learner: il.advise({"a": blobs(1)}, lenet(), max_seconds=5),
     "Stream": lambda learner: il.streams.rotated_digits(tasks=2),
     "Backbone": lambda learner: learner.backbone,
     "MaskBank": lambda learner: learner.bank_,

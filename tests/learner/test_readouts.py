@@ -16,7 +16,7 @@ from impresslearn import ImpressLearner, adapt, load, open_store
 from impresslearn.coefficients import readout
 from impresslearn.errors import InputError
 from impresslearn.export import export_task
-from impresslearn.learner import trainer
+from impresslearn.learner import readouts
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused
 
 DATA = {"two": blobs(seed=1, classes=2, count=24), "four": blobs(seed=2, classes=4, count=48)}
@@ -129,7 +129,7 @@ def test_features_that_tasks_use_outlive_others_of_more_masks(
 ) -> None:
     path, data = tmp_path / "a.impress", DATA["four"]
     learner_of().save(path)
-    computed = trainer.Projection.of
+    computed = readouts.Projection.of
     with open_store(path) as slow, open_store(path) as quick:
 
         def meanwhile(*given: Any) -> Any:
@@ -139,7 +139,7 @@ def test_features_that_tasks_use_outlive_others_of_more_masks(
                 quick.learn_basis("later", data).learn_features(data)  # over four, kept first
             return found
 
-        monkeypatch.setattr(trainer.Projection, "of", meanwhile)
+        monkeypatch.setattr(readouts.Projection, "of", meanwhile)
         logits = slow.learn_features(data).learn_task("task", data).logits(data[0], "task")
     assert torch.equal(load(path).logits(data[0], "task"), logits)
 

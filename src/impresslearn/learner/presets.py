@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from impresslearn.checks import check_choice
-from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.errors import InputError
-from impresslearn.learner.settings import RECIPES, checked_tune
+from impresslearn.learner.settings import RECIPES
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
 from impresslearn.training.loop import Recipe
@@ -75,10 +74,6 @@ class Preset:
             settings[name] = getattr(self, name).changed(both).changed(overrides.get(name, {}))
         if settings.get("precision") != "coded" and "bit_price" not in overrides:
             settings.pop("bit_price", None)
-        # Norm statistics can only be folded into norms that the network has.
-        tune = checked_tune(settings.get("tune", ()))
-        if "fold_after" not in overrides and not can_fold(backbone, tune):
-            settings.pop("fold_after", None)
         return settings
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FOLDS, FEWEST = 6, 60
 # The network is trained where what a readout leaves unexplained, in bits, is worth more than this
 # share of the bits that the task may take.
-WORTH = 0.02
+WORTH = 0.015
 # The head starts from zeros and learns this share of a readout's mean weight in a step of rate 1.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # of logits

@@ -1,0 +1,97 @@
+"""Tasks in stages: a readout first, then the network where held-out examples say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from impresslearn import ImpressLearner, adapt, load
+from impresslearn.coefficients.readout import Readout
+from toys import blobs, refused
+
+
+class Turned(nn.Module):
+    """Features of the first two axes, zero for most inputs until the norm is moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.first, self.norm = nn.Linear(16, 32), nn.BatchNorm1d(32)
+        self.head = nn.Linear(32, 2)
+        for parameter in (self.first.weight, self.first.bias, self.head.weight):
+            nn.init.normal_(parameter, generator=generator)
+        with torch.no_grad():
+            self.first.weight[:, 2:] = 0
+            self.norm.bias.fill_(-3.0)  # a unit is active for few inputs
+            self.norm.running_var.fill_(3.0)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.first(inputs)).relu())
+
+
+def learner_of(module: nn.Module, **settings: Any) -> ImpressLearner:
+    recipe = {"epochs": 0, "min_steps": 150, "lr": 0.1}
+    settings = {"task_recipe": recipe, "progress": False} | settings
+    network = adapt(module.eval(), input_shape=(16,))
+    return ImpressLearner.from_preset(network, "pretrained", **settings)
+
+
+def rings(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs whose label is whether they lie inside a circle of the first two axes."""
+    inputs = torch.randn(480, 16, generator=torch.Generator().manual_seed(seed))
+    return inputs, (inputs[:, :2].square().sum(1) > 1.4).long()
+
+
+def evidence(learner: ImpressLearner, name: str) -> tuple[str, list[float]]:
+    metrics = learner.tasks_[name].history["metrics"]
+    return metrics["stage"], metrics.get("held_out_loss", [])
+
+
+def test_the_network_is_changed_where_held_out_examples_say_so(tmp_path: Path) -> None:
+    learner = learner_of(Turned()).learn_task("rings", rings())
+    stage, (before, after) = evidence(learner, "rings")
+    assert stage == "network" and after < before
+    parts = learner.coefficients_["rings"].parts
+    assert len(parts) == 2 and isinstance(parts[-1], Readout)
+    assert learner.score(rings(1), "rings") > 0.8
+    learner.learn_task("others", blobs(3, count=120))
+    learner.save(tmp_path / "s.impress")
+    again, inputs = load(tmp_path / "s.impress", module=Turned().eval()), rings(1)[0]
+    assert torch.equal(again.logits(inputs, "rings"), learner.logits(inputs, "rings"))
+    assert torch.equal(learner.export("rings")(inputs), learner.logits(inputs, "rings"))
+    assert all(info.bytes <= 2000 for info in learner.tasks_.values())
+
+
+def test_a_readout_is_enough_where_it_explains_the_labels() -> None:
+    learner = learner_of(nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 2)))
+    learner.learn_task("blobs", blobs(3, count=120))
+    stage, losses = evidence(learner, "blobs")
+    assert stage == "readout" and len(losses) == 1  # the network was not tried
+    few = blobs(3, count=10)
+    assert evidence(learner.learn_task("few", few), "few") == ("readout", [])
+
+
+def test_an_update_keeps_the_stage() -> None:
+    learner = learner_of(Turned()).learn_task("rings", rings())
+    learner.learn_task("blobs", blobs(3, count=120))
+    for name, data in {"rings": rings(2), "blobs": blobs(3, count=120)}.items():
+        stage, _ = evidence(learner, name)
+        assert evidence(learner.update_task(name, data), name)[0] == stage
+    assert learner.score(rings(1), "rings") > 0.8
+    assert learner.restore_task("rings", 1).tasks_["rings"].version == 3
+
+
+@pytest.mark.parametrize("max_bytes", [150, 400, None])
+def test_both_stages_share_the_bytes(max_bytes: int | None) -> None:
+    learner = learner_of(Turned(), max_bytes=max_bytes).learn_task("rings", rings())
+    assert learner.tasks_["rings"].bytes <= (max_bytes or 2000)
+
+
+def test_stages_need_a_network_and_a_code() -> None:
+    line = 'staged needs start="network" and precision="coded"'
+    refused(line, learner_of, Turned(), start="mixture")
+    refused(line, learner_of, Turned(), precision="float32", max_bytes=None)
