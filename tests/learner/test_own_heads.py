@@ -19,7 +19,7 @@ from impresslearn.methods import (
     SupSup,
 )
 from impresslearn.networks import Backbone
-from toys import QUICK, blobs, lenet, pictures, quick_learner, refused
+from toys import blobs, lenet, pictures, quick_learner, refused
 
 CLASSES = {"two": 2, "three": 3, "five": 5}
 LONGER = Recipe(lr=0.03, epochs=0, min_steps=150, batch_size=32)

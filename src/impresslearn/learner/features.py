@@ -96,7 +96,7 @@ def learn_class_map(trainer: Trainer, tasks: Mapping[str, Any]) -> None:
                 f"task {given!r} is told apart by examples of all its classes, {learned.classes}, "
                 f"and no others; the data have {tuple(classes_of(examples.labels))}"
             )
-        tables[learned.name] = trainer.features((examples, learned.classes), 0, True)
+        tables[learned.name] = trainer.readouts.features((examples, learned.classes), 0, True)
     store.commit_class_map(tables)
 
 

@@ -30,9 +30,9 @@ from impresslearn.data import (
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share
-from impresslearn.learner.readouts import Readouts, does_not_fit, room_of
+from impresslearn.learner.readouts import Readouts, UnreadableFeaturesError, does_not_fit, room_of
 from impresslearn.learner.settings import LearnerSettings
-from impresslearn.learner.stages import learn_staged
+from impresslearn.learner.stages import UNCHANGED, Stages
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import (
@@ -230,7 +230,7 @@ class Trainer:
         if self._closed_form:
             self._learn_readout(name, data, seed, about, replaced)
             return
-        if self._staged and learn_staged(self, name, data, seed, about, replaced):
+        if self._staged and self._learn_staged(name, data, seed, about, replaced):
             return
         room, price = room_of(self.store, settings, name, data), settings.bit_price
         for trial in range(MAX_TRIALS):
@@ -344,6 +344,51 @@ class Trainer:
         # It has no loss to look at: a readout is zero where nothing was learned.
         if not any(tensor.any() for tensor in learned.tensors()):
             self.warn_if_at_chance(name, data, None)
+
+    @torch.no_grad()
+    def _learn_staged(
+        self,
+        name: str,
+        data: TrainingData,
+        seed: int,
+        about: Mapping[str, Any],
+        replaced: LearnedTask | None,
+    ) -> bool:
+        """Learns and commits a task in stages; an update keeps the stage of the version before.
+
+        Returns False, and learns nothing, where a readout cannot read the network's features.
+        """
+        store, settings, started = self.store, self.settings, time.perf_counter()
+        room = room_of(store, settings, name, data)
+        try:
+            frozen, targets = self.readouts.features(data, 0, True)
+        except UnreadableFeaturesError:
+            return False
+        number, projection = store.last_projection()
+        if projection is None:
+            number, projection = self.readouts.first_projection(frozen, 0, True)
+        elif projection.num_masks or not projection.residual:
+            number, projection = 0, None  # of the network under masks
+        stages = Stages(
+            store, settings, self.problem, name, data, seed, frozen, targets, number, projection
+        )
+        if replaced is None:
+            body, features, result, evidence = stages.chosen(room)
+        elif without_readout(store.coefficients(replaced)) is None:
+            body, features, result, evidence = UNCHANGED, frozen, None, {"stage": "readout"}
+        else:
+            everything = torch.arange(len(targets))
+            body, features, result = stages.trained(room, everything, replaced)
+            evidence = {"stage": "network"}
+        learned = stages.readout(features, body)
+        phase = TrainingPhase.begin(store.backbone, store.shared)
+        metrics = self.metrics(about, started, len(targets), result) | evidence
+        run = TrainingRun(*data, phase, metrics, frozen, profile_share(settings.max_bytes))
+        history = settings.task_history(seed)
+        store.commit_learned(name, learned, "coded", history, run, replaced=replaced)
+        if not any(tensor.any() for tensor in learned.numbers[-1]):
+            self.warn_if_at_chance(name, data, None)
+        return True
 
     def metrics(
         self, about: Mapping[str, Any], started: float, examples: int, result: FitResult | None

@@ -351,16 +351,17 @@ class Store:
             statistics = store_statistics(backbone, gathered, precision, view.weights, run.examples)
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
-        inputs = run.examples.inputs_at(places)
+        inputs = known = run.examples.inputs_at(places)
         *changes, readout = task.coefficients.parts if task.coefficients else (None,)
         if run.features is not None and isinstance(readout, Readout):
             # The network need not run again over inputs whose features are known.
             positions = _positions(0 if changes else task.num_masks, readout.residual)
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
-            inputs = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
+            known = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
+            inputs = inputs if changes else known
         profile: Any = None
         if self.features.applies:
-            profile = self.features.profile(self.frozen, view, run, inputs, places)
+            profile = self.features.profile(self.frozen, view, run, known, places)
         if profile is not None:
             numbers = [view.outputs(backbone, inputs)]
         else:
@@ -488,7 +489,8 @@ class Store:
         """A task with its weights, as `_weights` gives them."""
         parts = () if task.coefficients is None else task.coefficients.parts
         classes = len(task.classes)
-        if [type(part) for part in parts] != [Readout]:
+        readout = parts[0] if len(parts) == 1 else None
+        if not isinstance(readout, Readout):
             # A task that brings nothing but a head reads the features of the frozen network.
             only_head = task.mask is None and [type(part) for part in parts] == [Head]
             if only_head and task.statistics is None:
@@ -497,7 +499,7 @@ class Store:
             return TaskView(weights, statistics, classes)
         # A readout is a sum of networks, each with its part of the head; the first gets the bias.
         # Networks whose features the head ignores are left out.
-        positions = _positions(task.num_masks, parts[0].residual)
+        positions = _positions(task.num_masks, readout.residual)
         heads = weights["weight"].chunk(len(positions))
         bias = [weights["bias"]] if "bias" in weights else []
         used = [number for number, head in enumerate(heads) if head.any()] or [0]
