@@ -99,12 +99,14 @@ def _columns(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
 
 def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
     """A preset with the changes of an entry, as settings of a job."""
-    preset = find_preset(entry["preset"])
+    preset, changes = find_preset(entry["preset"]), entry.get("learner", {})
+    if "bit_price" in changes:  # in place of the preset's budget
+        changes = {"max_bytes": None, **changes}
     settings: dict[str, Any] = {
-        "learner": {"penalty": preset.penalty, **preset.more, **entry.get("learner", {})},
+        "learner": {"penalty": preset.penalty, **preset.more, **changes},
         "recipe": preset.task_recipe.settings() | _recipe(entry),
     }
-    masks = entry.get("masks", preset.masks)
+    masks = entry.get("masks")
     if masks and masks != "basis":
         settings["random"] = disjoint_masks(masks) | {"kernels": True}
     if entry.get("features") == "learned":

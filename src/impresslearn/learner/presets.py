@@ -210,5 +210,5 @@ CANDIDATES = (
     Candidate("basis masks per unit", "default", 0.07, 450, basis=True, settings=_UNITS),
     Candidate("20 disjoint masks per unit", "default", 0.08, 660, masks=20, settings=_UNITS),
     Candidate("60 disjoint masks per unit", "default", 0.065, 700, masks=60, settings=_UNITS),
-    Candidate("masks added to the network", "pretrained", 0.01, 3000),
+    Candidate("a readout, then the network", "pretrained", 0.003, 1700),
 )
