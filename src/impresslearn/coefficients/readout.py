@@ -156,8 +156,8 @@ class ReadoutFit:
             features = features @ projection.matrix
         self._table, self._targets = _table(features), targets.cpu().numpy()
         self._num_classes, self._bias = num_classes, bias
-        # Components come in the order of their importance: a half or a quarter may do.
-        self._parts = [1] if projection is None else [1, 2, 4]
+        # Components come in the order of their importance: a half, a quarter or an eighth may do.
+        self._parts = [1] if projection is None else [1, 2, 4, 8]
         self._regressions: dict[int, Regression] = {}
         self._tried: dict[tuple[int, float], Rounding] = {}
 

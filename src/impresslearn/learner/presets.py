@@ -85,7 +85,7 @@ PRESETS = {
     "pretrained": Preset(
         "A pretrained network from `adapt`: a coded readout, and where it pays changes of norms "
         "and biases, in 2,000 bytes",
-        task_recipe=Recipe(lr=0.01, epochs=8, batch_size=32, min_steps=150, label_smoothing=0.1),
+        task_recipe=Recipe(lr=0.0075, epochs=8, batch_size=32, min_steps=200, label_smoothing=0.1),
         own_head=True,
         more={
             "start": "network",

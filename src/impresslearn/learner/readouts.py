@@ -22,6 +22,9 @@ from impresslearn.store import Store
 from impresslearn.store.tasks import label_map_bytes
 
 
+FEW_FEATURES = 64  # fewer are read as they are
+
+
 class UnreadableFeaturesError(InputError):
     """What enters the last layer is no vector of features an input."""
 
@@ -119,9 +122,10 @@ class Readouts:
 
         Components of one task's features serve other tasks almost as well as those of many tasks.
         """
-        if features.shape[1] < 2 * COMPONENTS or len(features) < COMPONENTS:
+        dimensions = min(COMPONENTS, features.shape[1])
+        if dimensions < FEW_FEATURES or len(features) < dimensions:
             return 0, None
-        return self.keep_projection(features, COMPONENTS, num_masks, residual)
+        return self.keep_projection(features, dimensions, num_masks, residual)
 
     def keep_projection(
         self, features: Tensor, dimensions: int, num_masks: int, residual: bool
