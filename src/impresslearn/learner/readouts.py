@@ -21,7 +21,6 @@ from impresslearn.networks.prediction import BATCH
 from impresslearn.store import Store
 from impresslearn.store.tasks import label_map_bytes
 
-
 FEW_FEATURES = 64  # fewer are read as they are
 
 
