@@ -152,14 +152,39 @@ class ReadoutFit:
         projection: Projection | None,
         bias: bool,
     ) -> None:
-        if projection is not None:
-            features = features @ projection.matrix
-        self._table, self._targets = _table(features), targets.cpu().numpy()
+        self._features, self._targets = features, targets.cpu().numpy()
+        self._projection = projection
+        self._table = _table(features if projection is None else features @ projection.matrix)
         self._num_classes, self._bias = num_classes, bias
         # Components come in the order of their importance: a half, a quarter or an eighth may do.
         self._parts = [1] if projection is None else [1, 2, 4, 8]
         self._regressions: dict[int, Regression] = {}
         self._tried: dict[tuple[int, float], Rounding] = {}
+
+    def within(self, max_bits: float) -> ReadoutFit:
+        """The fit that suits this number of bits: this one, or one of the features themselves.
+
+        A projection to fewer components loses some of what features tell, so with a bit or more for
+        each weight of the features it is done without.
+        """
+        matrix = None if self._projection is None else self._projection.matrix
+        if matrix is None or matrix.shape[0] == matrix.shape[1]:
+            return self
+        if max_bits < matrix.shape[0] * self._num_classes:
+            return self
+        return self._unprojected
+
+    @cached_property
+    def _unprojected(self) -> ReadoutFit:
+        targets = torch.from_numpy(self._targets)
+        return ReadoutFit(
+            self._features, targets, self._num_classes, projection=None, bias=self._bias
+        )
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether the features are projected."""
+        return self._projection is not None
 
     def exact(self) -> tuple[Tensor, ...]:
         """Weights (f, K), and perhaps a bias (K,), before rounding."""

@@ -91,8 +91,10 @@ class Readouts:
         # Bytes beside the weights' code: of the body, the bias, models, steps and whole words.
         surplus = store_coefficients(body, "coded", backbone, classes).nbytes if body.parts else 0
         while surplus <= room:
-            numbers = fit.rounded(price, 8 * (room - surplus))
-            learned = self._with_numbers(body, projection, *numbers, residual)
+            bits = 8 * (room - surplus)
+            suited = fit.within(bits)
+            number = projection if suited.is_projected else 0
+            learned = self._with_numbers(body, number, *suited.rounded(price, bits), residual)
             size = store_coefficients(learned, "coded", backbone, classes).nbytes
             if size <= room:
                 return learned

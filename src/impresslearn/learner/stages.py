@@ -19,7 +19,7 @@ from torch import Tensor
 
 from impresslearn.coefficients.learning import Budget
 from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients, task_weights
-from impresslearn.coefficients.readout import Projection, over_features
+from impresslearn.coefficients.readout import Projection, Readout, over_features
 from impresslearn.data import to_batches
 from impresslearn.learner.readouts import Readouts
 from impresslearn.learner.settings import LearnerSettings
@@ -68,13 +68,19 @@ class Stages:
         fit = readouts.fit(features[kept], targets, self.data[1], self.projection)
         return readouts.joined(self.name, fit, self.number, self.data, body)
 
+    def _head(self, learned: Coefficients) -> list[Tensor]:
+        """The weights (f, K) of a readout, and perhaps its bias (K,)."""
+        readout = learned.parts[-1]
+        is_projected = isinstance(readout, Readout) and readout.projection
+        return over_features(learned.numbers[-1], self.projection if is_projected else None)
+
     def loss(self, features: Tensor, learned: Coefficients, held: Tensor) -> float:
         """The mean cross-entropy (nats) of a task's readout on held-out examples.
 
         It is that at the best temperature: what was trained on the kept examples is surer of itself
         than a readout, right or wrong, and both keep their labels at any temperature.
         """
-        weight, *bias = over_features(learned.numbers[-1], self.projection)
+        weight, *bias = self._head(learned)
         logits = features[held] @ weight + (bias[0] if bias else 0.0)
         targets = self.targets[held].to(logits.device)
         return min(float(F.cross_entropy(scale * logits, targets)) for scale in SCALES)
@@ -88,10 +94,10 @@ class Stages:
         budget = None
         if room is not None:
             size = store_coefficients(frozen, "coded", backbone, len(classes)).nbytes
-            budget = Budget(room - min(size, room // 2), self.settings.bit_price)
+            budget = Budget(room - min(size, room // 3), self.settings.bit_price)
         part = examples.subset(kept.numpy()), classes
         training, numbers = self.problem(self.name, part, self.seed, replaced, budget, head=False)
-        weight = over_features(frozen.numbers[-1], self.projection)[0]
+        weight = self._head(frozen)[0]
         rate = HEAD_RATE * float(weight.square().mean().sqrt() or 1.0)
         with torch.enable_grad():
             trained = with_head(numbers, backbone, len(classes), rate)
