@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch import nn
 
 from impresslearn import ImpressLearner, adapt, load
 from impresslearn.coefficients.readout import Readout
-from toys import blobs, refused
+from impresslearn.errors import NotLearnedWarning
+from toys import blobs, pictures, refused
 
 
 class Turned(nn.Module):
@@ -98,3 +100,61 @@ def test_stages_need_a_network_and_a_code() -> None:
     line = 'staged needs start="network" and precision="coded"'
     refused(line, learner_of, Turned(), start="mixture")
     refused(line, learner_of, Turned(), precision="float32", max_bytes=None)
+
+
+def test_what_fits_as_a_readout_is_never_refused_for_the_network() -> None:
+    sizes = {}
+    for max_bytes in (50, 54, 58, 62, 70, 78, 86):
+        recipe = {"epochs": 0, "min_steps": 40, "lr": 0.1}
+        learner = learner_of(Turned(), max_bytes=max_bytes, task_recipe=recipe)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotLearnedWarning)
+            learner.learn_task("rings", rings())
+        sizes[max_bytes] = learner.tasks_["rings"].bytes
+        if max_bytes > 60:
+            assert learner.score(rings(1), "rings") > 0.6
+    assert all(size <= max_bytes for max_bytes, size in sizes.items())
+
+
+@pytest.mark.parametrize("max_bytes", [2000, None])
+def test_a_training_that_diverges_leaves_the_readout(max_bytes: int | None) -> None:
+    recipe = {"epochs": 0, "min_steps": 40, "lr": 1e30}
+    learner = learner_of(Turned(), max_bytes=max_bytes, task_recipe=recipe)
+    with pytest.warns(NotLearnedWarning, match="stays a readout .* lower the learning rate"):
+        learner.learn_task("rings", rings())
+    assert evidence(learner, "rings")[0] == "readout"
+    assert learner.score(rings(1), "rings") > 0.6
+
+
+def test_a_readout_of_zeros_is_told_of() -> None:
+    with pytest.warns(NotLearnedWarning, match="lower the bit_price"):
+        learner_of(Turned(), bit_price=100.0).learn_task("rings", rings())
+
+
+def test_a_learner_may_be_made_in_inference_mode() -> None:
+    with torch.inference_mode():
+        learner = learner_of(Turned()).learn_task("rings", rings())
+    assert evidence(learner, "rings")[0] == "network"
+
+
+class Positions(nn.Module):
+    """A head that is a convolution over positions, whose outputs are averaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 3, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(images).relu()).relu().mean((2, 3))
+
+
+def test_a_head_over_positions_is_trained_with_the_network() -> None:
+    torch.manual_seed(0)
+    recipe = {"epochs": 0, "min_steps": 40, "lr": 0.05}
+    network, (images, labels) = adapt(Positions(), input_shape=(3, 8, 8)), pictures(count=120)
+    learner = ImpressLearner.from_preset(network, "pretrained", task_recipe=recipe, progress=False)
+    for name in ("a", "b"):
+        learner.learn_task(name, (images, labels))
+        assert "stage" not in learner.tasks_[name].history["metrics"]
+        assert learner.score((images, labels), name) > 0.9
+    assert learner.infer_task(images).best in ("a", "b")

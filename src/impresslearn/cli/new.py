@@ -109,7 +109,8 @@ def new(
     made = learner.backbone
     outputs = f"{made.num_classes} outputs" if made.most_classes else "a head for each task"
     echo(f"created {store}: {made.name}, {outputs}, {made.num_maskable:,} weights")
-    if learner.settings.granularity != "weight" and not len(learner.bank_):
+    needs_masks = learner.settings.granularity != "weight" and not learner.settings.staged
+    if needs_masks and not len(learner.bank_):
         info("the bank is empty: give `new` --masks 20, or learn the first tasks with --basis")
 
 

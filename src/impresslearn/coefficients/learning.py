@@ -29,7 +29,7 @@ from impresslearn.coefficients.parametrisation import (
 )
 from impresslearn.coefficients.quantisation import Grid, TensorLayout, encode_tensors
 from impresslearn.coefficients.quantized_parameters import QuantizedParameters
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, TrainingError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
@@ -199,6 +199,11 @@ def trainable_numbers(
 
 def _coded_size(coefficients: Coefficients, layouts: Sequence[TensorLayout]) -> int:
     """The bytes of a code."""
+    if not all(tensor.isfinite().all() for tensor in coefficients.tensors()):
+        raise TrainingError(
+            "the numbers became NaN or infinite while they were trained; lower the learning rate, "
+            "or give the network in float32"
+        )
     return len(encode_tensors(coefficients.tensors(), layouts, "coded", coefficients.grids))
 
 

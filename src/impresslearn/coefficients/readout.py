@@ -312,6 +312,7 @@ def _regressed(
     solver = LogisticRegression(C=C, fit_intercept=bias, max_iter=1000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes")  # few examples are usual
         solver.fit(table, targets)
     weights, shift = solver.coef_.T, solver.intercept_ * np.ones(len(solver.coef_))
     if len(solver.classes_) == 2:

@@ -24,6 +24,10 @@ from impresslearn.store.tasks import label_map_bytes
 FEW_FEATURES = 64  # fewer are read as they are
 
 
+class TooLargeError(InputError):
+    """A task takes more than max_bytes."""
+
+
 class UnreadableFeaturesError(InputError):
     """What enters the last layer is no vector of features an input."""
 
@@ -42,8 +46,8 @@ def room_of(store: Store, settings: LearnerSettings, name: str, data: TrainingDa
     return room
 
 
-def does_not_fit(name: str, max_bytes: int | None) -> InputError:
-    return InputError(
+def does_not_fit(name: str, max_bytes: int | None) -> TooLargeError:
+    return TooLargeError(
         f"task {name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels it "
         "takes most of them; make a learner with a larger one (advise: --budget)"
     )

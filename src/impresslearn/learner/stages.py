@@ -21,7 +21,8 @@ from impresslearn.coefficients.learning import Budget
 from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients, task_weights
 from impresslearn.coefficients.readout import Projection, Readout, over_features
 from impresslearn.data import to_batches
-from impresslearn.learner.readouts import Readouts
+from impresslearn.errors import NotLearnedWarning, TrainingError, warn_caller
+from impresslearn.learner.readouts import Readouts, TooLargeError
 from impresslearn.learner.settings import LearnerSettings
 from impresslearn.networks.inputs import TrainingData
 from impresslearn.networks.prediction import BATCH, TaskView
@@ -108,7 +109,10 @@ class Stages:
         parts = []
         for inputs, _ in to_batches(*self.data, backbone.device).batches(BATCH):
             parts.append(view.features(backbone, inputs).float())
-        return body, torch.cat(parts), result
+        features = torch.cat(parts)
+        if not features.isfinite().all():
+            raise TrainingError("the changed network's features are NaN or infinite")
+        return body, features, result
 
     def chosen(
         self, room: int | None
@@ -125,10 +129,17 @@ class Stages:
         left = before * len(self.targets) / math.log(2)  # bits
         if room is not None and left < WORTH * 8 * room:
             return *frozen, evidence
-        body, features, result = self.trained(room, kept)
-        after = self.loss(features, self.readout(features, body, kept), held)
+        try:
+            body, features, result = self.trained(room, kept)
+            after = self.loss(features, self.readout(features, body, kept), held)
+        except TooLargeError:
+            return *frozen, evidence
+        except TrainingError as error:
+            line = f"task {self.name!r} stays a readout of the network as it is: {error}"
+            warn_caller(line, NotLearnedWarning)
+            return *frozen, evidence
         evidence["held_out_loss"].append(_rounded(after))
-        if not after < before:
+        if not _rounded(after) < _rounded(before):
             return *frozen, evidence
         return body, features, result, evidence | {"stage": "network"}
 

@@ -381,12 +381,16 @@ class Trainer:
             body, features, result = stages.trained(room, everything, replaced)
             evidence = {"stage": "network"}
         learned = stages.readout(features, body)
+        if replaced is None and body.parts and not learned.numbers[-1][0].any():
+            # Fitted to all examples it just does not fit beside the numbers in the network.
+            body, result, evidence = UNCHANGED, None, evidence | {"stage": "readout"}
+            learned = stages.readout(frozen, body)
         phase = TrainingPhase.begin(store.backbone, store.shared)
         metrics = self.metrics(about, started, len(targets), result) | evidence
         run = TrainingRun(*data, phase, metrics, frozen, profile_share(settings.max_bytes))
         history = settings.task_history(seed)
         store.commit_learned(name, learned, "coded", history, run, replaced=replaced)
-        if not any(tensor.any() for tensor in learned.numbers[-1]):
+        if not learned.numbers[-1][0].any():  # with a bias alone the commonest class remains
             self.warn_if_at_chance(name, data, None)
         return True
 

@@ -61,7 +61,7 @@ class FeatureKnowledge:
     ) -> FeatureProfile | None:
         """What a task knows of its inputs; the first one also gives the coordinates.
 
-        None where the task has too few examples.
+        None where the task has too few examples, or a head that runs over positions.
 
         - frozen: the frozen network itself.
         - inputs: of the examples at these places.
@@ -72,11 +72,14 @@ class FeatureKnowledge:
         if everything is not None:
             inputs, places = everything, np.arange(len(run.examples))
         features = frozen_features(backbone, frozen, inputs)
+        head = head_of(backbone, view.weights)
+        if head is not None and head[0].numel() != features.shape[1]:
+            return None  # the head moves over positions: its classes have no directions
         targets, known = run.targets(places).to(features.device), self.space
         space = known or self._first_space(features, targets)
         if space is None:
             return None
-        directions = space.directions(head_of(backbone, view.weights), len(run.classes))
+        directions = space.directions(head, len(run.classes))
         return feature_profile(
             space, features, targets, directions, run.profile_bytes, is_first=known is None
         )

@@ -75,6 +75,8 @@ class Store:
     - database: None for a new one in memory.
     """
 
+    # Tensors made in inference mode could not be learned with.
+    @torch.inference_mode(False)
     def __init__(
         self,
         backbone: Backbone,
@@ -114,6 +116,7 @@ class Store:
         return self._bank
 
     @property
+    @torch.inference_mode(False)
     def shared(self) -> Statistics | None:
         """Norm statistics of all tasks; None where there are none."""
         if self._shared is None and self.backbone.shares_statistics:
