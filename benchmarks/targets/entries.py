@@ -2,7 +2,8 @@
 
 An entry is one of these:
 - ours: preset; learner: changes of its settings; masks: how many random masks, or "basis", the
-  masks of the benchmark's basis tasks; features: "learned" on these tasks
+  masks of the benchmark's basis tasks; small: whether the network is, for the preset; features:
+  "learned" on these tasks
 - a method of `benchmarks.rivals` by its name: name, options; masks, "basis", are its bank
 
 recipe and lr change the recipe of the preset or the benchmark; norm, head, init and gain change the
@@ -102,11 +103,13 @@ def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
     preset, changes = find_preset(entry["preset"]), entry.get("learner", {})
     if "bit_price" in changes:  # in place of the preset's budget
         changes = {"max_bytes": None, **changes}
+    small = dict(preset.small) if entry.get("small") else {}
+    recipe, masks = small.pop("task_recipe", preset.task_recipe), small.pop("masks", None)
     settings: dict[str, Any] = {
-        "learner": {"penalty": preset.penalty, **preset.more, **changes},
-        "recipe": preset.task_recipe.settings() | _recipe(entry),
+        "learner": {"penalty": preset.penalty, **preset.more, **small, **changes},
+        "recipe": recipe.settings() | _recipe(entry),
     }
-    masks = entry.get("masks")
+    masks = entry.get("masks", masks)
     if masks and masks != "basis":
         settings["random"] = disjoint_masks(masks) | {"kernels": True}
     if entry.get("features") == "learned":

@@ -256,7 +256,7 @@ def test_networks_of_your_own(folder, tmp_path, monkeypatch):
     # Lists and descriptions need no network.
     assert run_json("tasks", "s.impress")[0]["classes"] == 3
     assert run_json("info", "s.impress", "b")["labels"] == [0, 1, 2]
-    assert "is sound: 1 tasks, 0 masks" in run("verify", "s.impress", *module)
+    assert "is sound: 1 tasks, 16 masks" in run("verify", "s.impress", *module)
     for arguments, words in (
         (("--module", "nets:make", "--network", "head=shared", *pretrained), "il.adapt(module)"),
         (("--module", "nets:broken"), "nets:broken: ValueError: no weights here"),

@@ -91,7 +91,7 @@ class ImpressLearner(ReadOnlySettings):
       then folds the running statistics into the tuned scales and shifts. 0 turns this off.
     - max_bytes: the most that a learned task may take; the price of bits is raised until it fits.
     - staged: whether a task begins with a coded readout of the frozen network's features, and
-      learns numbers in the network only where they predict held-out examples better.
+      learns numbers in the network unless they predict held-out examples worse.
     - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
     - cache_bytes: memory for the weights of the tasks predicted last.
 
@@ -148,13 +148,17 @@ class ImpressLearner(ReadOnlySettings):
 
     @classmethod
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
-        """A learner with a preset's settings, some overridden.
+        """A learner with a preset's settings, some overridden, and its masks where it needs any.
 
         basis_recipe and task_recipe, or recipe for both, may be mappings of the entries to change.
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
         chosen = find_preset(name)
-        return cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
+        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
+        masks = chosen.masks_on(backbone, learner.settings.max_bytes)
+        if masks and backbone.layers and not len(learner.bank_):
+            learner.add_masks(masks, source="disjoint_kernels")
+        return learner
 
     def __repr__(self) -> str:
         return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"

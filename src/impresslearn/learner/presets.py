@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from impresslearn.checks import check_choice
+from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.errors import InputError
-from impresslearn.learner.settings import RECIPES
+from impresslearn.learner.settings import RECIPES, checked_tune
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
 from impresslearn.training.loop import Recipe
@@ -27,6 +28,8 @@ class Preset:
     - init, gain: of the network.
     - own_head: whether the network must have a head per task.
     - more: further settings of `ImpressLearner`. All other fields are its settings of that name.
+    - small: settings in place of these on a small network, where max_bytes has a bit for each
+      coefficient; `masks` is the number of disjoint masks, kernels whole, to start with.
     """
 
     description: str
@@ -40,6 +43,13 @@ class Preset:
     gain: float = 1.0
     own_head: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
+    small: Mapping[str, Any] = field(default_factory=dict)
+
+    def masks_on(self, backbone: Backbone, max_bytes: int | None) -> int:
+        """The number of masks that a learner starts with; 0 on a network that is not small."""
+        masks = self.small.get("masks", 0)
+        numbers = masks * sum(layer.units for layer in backbone.layers)
+        return masks if numbers <= 8 * (max_bytes or 0) else 0
 
     def backbone_settings(self) -> dict[str, Any]:
         """Keyword arguments for `create_backbone`."""
@@ -69,9 +79,18 @@ class Preset:
                 'head="own", or adapt one by il.adapt(module)'
             )
         settings = {**self.learner_settings(), **overrides}
+        small: Mapping[str, Any] = {}
+        if self.masks_on(backbone, settings.get("max_bytes")):
+            small = {name: value for name, value in self.small.items() if name != "masks"}
+            settings = {**settings, **small, **overrides}
+        # Norm statistics can only be folded into norms that the network has.
+        tune = checked_tune(settings.get("tune", ()))
+        if "fold_after" not in overrides and not can_fold(backbone, tune):
+            settings.pop("fold_after", None)
         both = settings.pop("recipe", {})
         for name in RECIPES:
-            settings[name] = getattr(self, name).changed(both).changed(overrides.get(name, {}))
+            preset_recipe = small.get(name, getattr(self, name))
+            settings[name] = preset_recipe.changed(both).changed(overrides.get(name, {}))
         if settings.get("precision") != "coded" and "bit_price" not in overrides:
             settings.pop("bit_price", None)
         return settings
@@ -84,7 +103,7 @@ PRESETS = {
     ),
     "pretrained": Preset(
         "A pretrained network from `adapt`: a coded readout, and where it pays changes of norms "
-        "and biases, in 2,000 bytes",
+        "and biases (in a small network of weights, too), in 2,000 bytes",
         task_recipe=Recipe(lr=0.0075, epochs=8, batch_size=32, min_steps=200, label_smoothing=0.1),
         own_head=True,
         more={
@@ -95,6 +114,13 @@ PRESETS = {
             "tune": ("norm", "bias"),
             "max_bytes": 2000,
             "staged": True,
+        },
+        small={
+            "masks": 16,
+            "fold_after": 0.5,
+            "task_recipe": Recipe(
+                lr=0.02, epochs=20, batch_size=32, min_steps=300, label_smoothing=0.1
+            ),
         },
     ),
     "few_labels": Preset(

@@ -75,16 +75,17 @@ class Stages:
         is_projected = isinstance(readout, Readout) and readout.projection
         return over_features(learned.numbers[-1], self.projection if is_projected else None)
 
-    def loss(self, features: Tensor, learned: Coefficients, held: Tensor) -> float:
-        """The mean cross-entropy (nats) of a task's readout on held-out examples.
+    def losses(self, features: Tensor, learned: Coefficients, held: Tensor) -> Tensor:
+        """(n,) the cross-entropies (nats) of a task's readout on held-out examples.
 
-        It is that at the best temperature: what was trained on the kept examples is surer of itself
-        than a readout, right or wrong, and both keep their labels at any temperature.
+        They are those at the best temperature: what was trained on the kept examples is surer of
+        itself than a readout, right or wrong, and both keep their labels at any temperature.
         """
         weight, *bias = self._head(learned)
         logits = features[held] @ weight + (bias[0] if bias else 0.0)
         targets = self.targets[held].to(logits.device)
-        return min(float(F.cross_entropy(scale * logits, targets)) for scale in SCALES)
+        tried = [F.cross_entropy(s * logits, targets, reduction="none") for s in SCALES]
+        return min(tried, key=lambda losses: float(losses.mean())).cpu()
 
     def trained(
         self, room: int | None, kept: Tensor, replaced: LearnedTask | None = None
@@ -117,29 +118,36 @@ class Stages:
     def chosen(
         self, room: int | None
     ) -> tuple[Coefficients, Tensor, FitResult | None, dict[str, Any]]:
-        """The stage that predicts held-out examples best, and the evidence for the history."""
+        """The last stage that is not worse on held-out examples, and the evidence for the history.
+
+        A stage is worse where its mean loss is higher by more than one standard error.
+        """
         held, kept = _held_out(self.targets, self.seed)
         frozen = UNCHANGED, self.features, None
         store, tune = self.store, self.settings.tune
         changes = store.backbone.small_parameters(tune) or len(store.bank)
         if len(self.targets) < FEWEST or not len(held) or not changes:
             return *frozen, {"stage": "readout"}
-        before = self.loss(self.features, self.readout(self.features, UNCHANGED, kept), held)
-        evidence: dict[str, Any] = {"stage": "readout", "held_out_loss": [_rounded(before)]}
-        left = before * len(self.targets) / math.log(2)  # bits
+        before = self.losses(self.features, self.readout(self.features, UNCHANGED, kept), held)
+        losses = [_rounded(before.mean())]
+        evidence: dict[str, Any] = {"stage": "readout", "held_out_loss": losses}
+        left = float(before.mean()) * len(self.targets) / math.log(2)  # bits
         if room is not None and left < WORTH * 8 * room:
             return *frozen, evidence
         try:
             body, features, result = self.trained(room, kept)
-            after = self.loss(features, self.readout(features, body, kept), held)
+            after = self.losses(features, self.readout(features, body, kept), held)
         except TooLargeError:
             return *frozen, evidence
         except TrainingError as error:
             line = f"task {self.name!r} stays a readout of the network as it is: {error}"
             warn_caller(line, NotLearnedWarning)
             return *frozen, evidence
-        evidence["held_out_loss"].append(_rounded(after))
-        if not _rounded(after) < _rounded(before):
+        losses.append(_rounded(after.mean()))
+        worse = after - before
+        # On a hundred examples a real gain of a few points may look like a small loss.
+        is_worse = not worse.mean() <= worse.std() / math.sqrt(len(held))
+        if is_worse or not any(tensor.any() for tensor in body.tensors()):
             return *frozen, evidence
         return body, features, result, evidence | {"stage": "network"}
 
@@ -154,5 +162,5 @@ def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(sorted(held), dtype=torch.long), torch.from_numpy(kept)
 
 
-def _rounded(loss: float) -> float:
-    return float(f"{loss:.4g}")
+def _rounded(loss: Tensor) -> float:
+    return float(f"{float(loss):.4g}")
