@@ -37,7 +37,7 @@ class Turned(nn.Module):
 
 def learner_of(module: nn.Module, **settings: Any) -> ImpressLearner:
     recipe = {"epochs": 0, "min_steps": 150, "lr": 0.1}
-    settings = {"task_recipe": recipe, "progress": False} | settings
+    settings = {"task_recipe": recipe, "progress": False, "staged": True} | settings
     network = adapt(module.eval(), input_shape=(16,))
     return ImpressLearner.from_preset(network, "pretrained", **settings)
 

@@ -103,7 +103,7 @@ PRESETS = {
     ),
     "pretrained": Preset(
         "A pretrained network from `adapt`: a coded readout, and where it pays changes of norms "
-        "and biases (in a small network of weights, too), in 2,000 bytes",
+        "and biases; all at once, with masks, in a small network; in 2,000 bytes",
         task_recipe=Recipe(lr=0.0075, epochs=8, batch_size=32, min_steps=200, label_smoothing=0.1),
         own_head=True,
         more={
@@ -115,11 +115,14 @@ PRESETS = {
             "max_bytes": 2000,
             "staged": True,
         },
+        # On a ResNet-20 training everything at once is ahead of stages: 91 against 88%.
         small={
+            "staged": False,
             "masks": 16,
             "fold_after": 0.5,
+            "bit_price": 0.01,
             "task_recipe": Recipe(
-                lr=0.02, epochs=20, batch_size=32, min_steps=300, label_smoothing=0.1
+                lr=0.02, epochs=40, batch_size=32, min_steps=300, label_smoothing=0.1
             ),
         },
     ),
