@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ class FeatureKnowledge:
         - inputs: of the examples at these places.
         """
         backbone = self._rows.backbone
-        # Where the features of all examples are known, these may as well count.
+        # Use the features of all examples where they are known already.
         everything = run.known_features(frozen, inputs)
         if everything is not None:
             inputs, places = everything, np.arange(len(run.examples))
@@ -101,10 +102,7 @@ class FeatureKnowledge:
         if is_new:
             if len(features) < COMPONENTS:
                 return None
-            projection, number = (
-                Projection.of(features, COMPONENTS, 0, True),
-                rows.projections() + 1,
-            )
+            projection = Projection.of(features, COMPONENTS, 0, True)
         matrix = None if projection is None else projection.matrix.to(features.device)
         space = FeatureSpace.of(features, targets, number, matrix)
         if space is not None:
@@ -112,5 +110,7 @@ class FeatureKnowledge:
                 if rows.space() is None:  # no other process was faster
                     if is_new and projection is not None:
                         rows.add_projection(projection)
+                        # Counted in the transaction: another process may have added one meanwhile.
+                        space = replace(space, projection=rows.projections())
                     rows.write_space(space)
         return self.space

@@ -127,7 +127,7 @@ class Store:
 
     @property
     def class_map(self) -> ClassMap | None:
-        """What tells tasks apart by single inputs; None where none was learned."""
+        """The class map, which infers the tasks of single inputs; None before `tell_apart`."""
         content = self.rows.meta(CLASS_MAP)
         if content is None:
             return None

@@ -43,7 +43,7 @@ class TrainingRun:
         return {"recipe": recipe, "metrics": metrics, "created_at": now}
 
     def known_features(self, frozen: TaskView, some: Any) -> Features | None:
-        """The features of all examples, where those of some of them hold what a network reads."""
+        """The features of all examples, if they are known and the frozen network reads them."""
         if self.features is None or not isinstance(some, Features) or not frozen.reads(some):
             return None
         return Features(self.features, some.inputs, some.network, some.keys, {})
