@@ -3,7 +3,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.coefficients.coding import LARGEST, MODEL_BYTES, decode_levels, encode_levels
+from impresslearn.coefficients.coding import (
+    LARGEST,
+    LARGEST_STEP,
+    MODEL_BITS,
+    SMALLEST_STEP,
+    coded_bits,
+    decode_levels,
+    encode_levels,
+    nearest_steps,
+)
 
 
 def laplace(count, width, seed=0):
@@ -12,8 +21,7 @@ def laplace(count, width, seed=0):
 
 
 def decoded(tensors):
-    models, content = encode_levels(tensors)
-    return decode_levels(models, [tensor.shape for tensor in tensors], content)
+    return decode_levels(encode_levels(tensors), [tensor.shape for tensor in tensors])[0]
 
 
 @given(
@@ -47,18 +55,17 @@ def test_a_matrix_costs_its_positions_signs_and_sizes():
     levels = used * draws.geometric(0.6, used.shape)
     entropy = used.size * -(0.02 * np.log2(0.02) + 0.98 * np.log2(0.98)) / 8
     sizes = used.sum() * -(0.6 * np.log2(0.6) + 0.4 * np.log2(0.4)) / 0.6 / 8
-    _, content = encode_levels([levels])
+    content = encode_levels([levels])
     assert 0.9 * (entropy + sizes) < len(content) < 1.05 * (entropy + sizes)
-    _, with_signs = encode_levels([levels * draws.choice([-1, 1], used.shape)])
+    with_signs = encode_levels([levels * draws.choice([-1, 1], used.shape)])
     assert len(with_signs) - len(content) == pytest.approx(used.sum() / 8, rel=0.05)
 
 
 @pytest.mark.parametrize("width", [0.2, 1, 15])
 def test_code_is_near_the_entropy_of_each_tensor(width):
-    """Tensors have models of their own and share one stream; zeros cost next to nothing."""
+    """Tensors have models of their own where it pays and share one stream; zeros cost nothing."""
     tensors = [laplace(3000, width), laplace(3000, 3), np.zeros(1000, dtype=np.int64)]
-    models, content = encode_levels(tensors)
-    assert {len(model) for model in models} == {MODEL_BYTES}
+    content = encode_levels(tensors)
     entropy = 0.0
     for levels in tensors:
         _, counts = np.unique(levels, return_counts=True)
@@ -69,26 +76,55 @@ def test_code_is_near_the_entropy_of_each_tensor(width):
 def test_the_code_is_the_same_for_ever():
     """Golden bytes: files hold them."""
     levels = np.array([0, 1, -1, 0, 2, 0, 0, -3, 0, 1])
-    models, content = encode_levels([levels])
-    assert (models[0].hex(), content.hex()) == ("8060", "4dc01aa4")
-    assert decode_levels(models, [(10,)], content)[0].tolist() == levels.tolist()
+    content = encode_levels([levels])
+    assert content.hex() == "a0ca41ac01"
+    assert decode_levels(content, [(10,)])[0][0].tolist() == levels.tolist()
     matrix = levels.reshape(2, 5)
-    models, content = encode_levels([matrix])
-    assert (models[0].hex(), content.hex()) == ("9960", "1071c50c02e38ba5")
-    np.testing.assert_array_equal(decode_levels(models, [(2, 5)], content)[0], matrix)
+    content = encode_levels([matrix])
+    assert content.hex() == "8662b888528b24f9"
+    np.testing.assert_array_equal(decode_levels(content, [(2, 5)])[0][0], matrix)
+    grids = np.array([[0.75], [-3.25]], np.float32)
+    content = encode_levels([levels], tuple(grids))
+    assert content.hex() == "f48efade62bca9"
+    found, told = decode_levels(content, [(10,)], with_grids=True)
+    assert found[0].tolist() == levels.tolist()
+    np.testing.assert_array_equal(told, grids)
     for size in (LARGEST + 1, -LARGEST - 1):
         with pytest.raises(ValueError, match="from -127 to 127"):
             encode_levels([np.array([0, size])])
 
 
-@pytest.mark.parametrize(
-    ("models", "content", "match"),
-    [
-        ([b"\x80\x80"], b"123", "32-bit words"),
-        ([b"\x00\x80"], b"1234", "P\\(0\\) above 0"),
-        ([b"\x80\x80"], b"1234" * 9, "left over"),
-    ],
-)
-def test_bytes_that_no_writer_made_are_refused(models, content, match):
-    with pytest.raises(ValueError, match=match):
-        decode_levels(models, [(3,)], content)
+@given(st.integers(1, 300), st.floats(0.1, 20), st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_a_stream_ends_with_the_byte_that_is_needed(count, width, seed):
+    """At most a byte beyond the code length: flag, model and integers."""
+    levels = laplace(count, width, seed)
+    if levels.any():
+        assert 8 * len(encode_levels([levels])) <= coded_bits(levels) + 1 + MODEL_BITS + 8.1
+
+
+def test_vectors_that_are_alike_share_a_model():
+    together = len(encode_levels([laplace(20, 3, seed) for seed in range(8)]))
+    apart = sum(len(encode_levels([laplace(20, 3, seed)])) for seed in range(8))
+    assert together < apart - 8
+    mixed = [laplace(400, 0.3), laplace(400, 12)]
+    assert len(encode_levels(mixed)) <= sum(len(encode_levels([levels])) for levels in mixed) + 1
+
+
+def test_steps_are_kept_to_a_sixteenth():
+    steps = np.geomspace(SMALLEST_STEP, LARGEST_STEP, 1000)
+    rounded = nearest_steps(steps)
+    assert np.abs(rounded / steps - 1).max() <= 1 / 16
+    np.testing.assert_array_equal(nearest_steps(rounded), rounded)
+    assert nearest_steps([0.0, 1e30]).tolist() == [SMALLEST_STEP, LARGEST_STEP]
+    ones = [np.ones(1, np.int64)] * len(steps)
+    _, (told, offsets) = decode_levels(
+        encode_levels(ones, (rounded, -rounded)), [(1,)] * len(steps), with_grids=True
+    )
+    np.testing.assert_array_equal(told, rounded)
+    np.testing.assert_array_equal(offsets, -rounded)
+
+
+def test_bytes_that_no_writer_made_are_refused():
+    with pytest.raises(ValueError, match="left over"):
+        decode_levels(b"12\0", [(3,)])

@@ -88,7 +88,7 @@ def test_what_cannot_be_kept_is_one_line(tensors, precision, message):
         rounded_tensors(tensors, precision, [False] * len(tensors))
 
 
-def test_tensors_of_zeros_take_two_bits_and_all_together_no_byte():
+def test_tensors_of_zeros_take_a_bit_or_two_and_all_together_no_byte():
     zeros = [torch.zeros(layout.shape) for layout in LAYOUTS]
     assert encode_tensors(zeros, LAYOUTS, "coded") == b""
     tensors, grids = decode_tensors(b"", LAYOUTS, "coded")
@@ -103,8 +103,8 @@ def test_tensors_of_zeros_take_two_bits_and_all_together_no_byte():
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_content_of_another_length_is_refused(precision):
     content = encode_tensors(draw(), LAYOUTS, precision)
-    # Words of a code may be cut off unnoticed: the checksum of a store's row tells that.
-    short = content[:1] if precision == "coded" else b""  # no byte at all is a code of zeros
-    for damaged in (content[:-1], content + bytes(1), short):
-        with pytest.raises(ValueError, match="another network|damaged|whole 32-bit"):
+    # A code may be cut off unnoticed: the checksum of a store's row tells that.
+    cut = () if precision == "coded" else (content[:-1], b"")
+    for damaged in (content + bytes(1), *cut):
+        with pytest.raises(ValueError, match="another network|damaged"):
             decode_tensors(damaged, LAYOUTS, precision)

@@ -151,7 +151,7 @@ def test_bytes_of_a_learned_task(settings, size):
     for number, (classes, label_map) in enumerate(zip(LABEL_SETS, (2, 14, 18, 35), strict=True)):
         info = learner.learn_task(f"t{number}", named(0, classes)).tasks_[f"t{number}"]
         assert (info.breakdown["coefficients"], info.breakdown["labels"]) == (size, label_map)
-        told = 4 + 17 + 16  # two float16 entropies, and what inputs of 16 values look like
+        told = 2 + 11 + 16  # two entropies, and what inputs of 16 values look like
         assert info.bytes == size + label_map + told
     learner.add_random_masks(3)
     assert learner.tasks_[info.name] == info
@@ -167,7 +167,7 @@ def test_bytes_of_norm_statistics(norm):
     expected = channels * 2 * 4 if norm == "per_task" else 0
     for info in learner.tasks_.values():
         assert info.breakdown["statistics"] == expected
-    assert learner.tasks_["b"].bytes == 21 * 4 + expected + 2 + 4 + 28
+    assert learner.tasks_["b"].bytes == 21 * 4 + expected + 2 + 2 + 19
     assert (learner.shared_statistics_ is not None) == (norm == "shared")
     assert (learner.statistics_of("b") is not None) == (norm in ("per_task", "shared"))
 

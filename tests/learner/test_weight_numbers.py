@@ -11,10 +11,7 @@ from test_own_heads import CLASSES, LONGER, data_of, own_heads, trained
 from torch import nn
 
 from impresslearn import ImpressLearner, adapt, create_backbone, load, open_store
-from impresslearn.coefficients.multipliers import (
-    LARGEST_STEP,
-)
-from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP
+from impresslearn.coefficients.coding import LARGEST_STEP, SMALLEST_STEP
 from impresslearn.errors import InputError
 from toys import blobs, lenet, quick_learner
 
@@ -79,7 +76,7 @@ def test_a_price_that_rises_leaves_something_to_learn_with() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-6, 1e8])
-def test_weights_of_any_size_give_steps_that_float16_knows(scale: float) -> None:
+def test_weights_of_any_size_give_steps_that_a_code_knows(scale: float) -> None:
     module = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
     with torch.no_grad():
         module[0].weight.mul_(scale)

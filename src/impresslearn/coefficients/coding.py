@@ -1,23 +1,24 @@
-"""Entropy-codes integers: all tensors of a task in one stream of a range coder.
+"""Entropy-codes integers: all tensors of a task, their models and their grids in one stream.
 
 Numbers of a vector are independent draws, most of them near zero:
 
-    P(0) = z / 256,    P(+-k) = (1 - z / 256) / 2 · (1 - r / 256) (r / 256)^(k - 1),  k >= 1
+    P(0) = o / (1 + o),    P(+-k) = (1 - P(0)) / 2 · (1 - r) r^(k - 1),  k >= 1
 
-A matrix has a number for each weight of a layer. Which of them are not zero is written as
-`masks.codec` writes a mask, by classes of rows and columns; those that are not have
+Vectors that follow each other share a model (o, r) where that is shorter than two models. A matrix
+has a number for each weight of a layer. Which of them are not zero is written as `masks.codec`
+writes a mask, by classes of rows and columns; those that are not have
 
-    P(+k) = p / 255 · (1 - r / 256) (r / 256)^(k - 1) = P(-k) p / (255 - p),  k >= 1
+    P(+k) = p / 255 · (1 - r) r^(k - 1) = P(-k) p / (255 - p),  k >= 1
 
-The two bytes z and r, or p and r, are chosen for each tensor and kept beside it. All tensors share
-one stream (`constriction`), so that it is rounded up to whole words once. The models' masses are
-whole fractions of 2^24, so every machine decodes the same numbers.
+A range coder (`constriction`) writes everything. Its stream is cut after the last byte that the
+decoder needs, where the coder alone would fill a word of four; integers that are all zero take no
+byte. Masses are whole fractions of 2^24, so every machine decodes the same numbers.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -28,112 +29,261 @@ from numpy.typing import NDArray
 from impresslearn.masks.codec import read_layer, write_layer
 
 LARGEST = 127  # the largest magnitude that can be coded
-WORD = np.dtype("<u4")
+WORD = 4  # bytes
 WHOLE = 1 << 24
-MODEL_BYTES = 2
+# Odds of zero, (4 + m) / 4 · 2^(e - 4): 16 octaves e of four parts m. Ratios are r / 32.
+ODDS = np.array([((4 + k % 4) << (k // 4)) / 64 for k in range(64)])
+RATIOS = np.arange(32) / 32
+MODEL_BITS = 11  # 64 odds and 32 ratios
+# Steps and offsets have three bits beside the leading one, and any of 40 octaves from 2^-24 on.
+PARTS, OCTAVES, LOWEST_OCTAVE = 8, 40, -24
+SMALLEST_STEP, LARGEST_STEP = 2.0**LOWEST_OCTAVE, 15.0 * 2.0 ** (LOWEST_OCTAVE + OCTAVES - 4)
+# Steps and offsets resemble those before them: each further eighth of an octave is as likely as
+# this share of the one before.
+NEARNESS = 13, 16
 
 Levels = NDArray[np.int64]
+Grids = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
-def encode_levels(tensors: Sequence[Levels]) -> tuple[list[bytes], bytes]:
-    """Integers of magnitude up to LARGEST: the model of each tensor, and the stream of all.
+def encode_levels(tensors: Sequence[Levels], grids: Grids | None = None) -> bytes:
+    """Integers of magnitude up to LARGEST, and perhaps the grids on which they count, as bytes.
 
-    tensors: vectors, or matrices (units, fan_in). Raises ValueError for a larger magnitude.
+    - tensors: vectors, or matrices (units, fan_in).
+    - grids: a step and an offset for each tensor, as `nearest_steps` rounds them; offsets may be 0
+      or negative. The step of a tensor of zeros is not kept.
+
+    Raises ValueError for a larger magnitude.
     """
-    coder = stream.queue.RangeEncoder()
-    models = []
     for levels in tensors:
         if np.abs(levels).max(initial=0) > LARGEST:
             raise ValueError(f"only integers from -{LARGEST} to {LARGEST} can be coded")
-        models.append((_write_matrix if levels.ndim == 2 else _write_vector)(coder, levels))
-    return models, coder.get_compressed().astype(WORD).tobytes()
+    writer = _Writer()
+    used = writer.flags([bool(levels.any()) for levels in tensors])
+    if grids is not None:
+        _code_grids(writer, used, grids)
+    present = [levels for levels, is_used in zip(tensors, used, strict=True) if is_used]
+    models = iter(_shared_models([levels for levels in present if levels.ndim == 1]))
+    _code_tensors(writer, present, [next(models) if x.ndim == 1 else None for x in present])
+    return writer.content()
 
 
 def decode_levels(
-    models: Sequence[bytes], shapes: Sequence[tuple[int, ...]], content: bytes
-) -> list[Levels]:
-    """The tensors of these shapes that `encode_levels` got.
+    content: bytes, shapes: Sequence[tuple[int, ...]], with_grids: bool = False
+) -> tuple[list[Levels], Grids]:
+    """The tensors of these shapes that `encode_levels` got, and their steps and offsets.
 
     Raises ValueError for bytes that cannot be a code of them.
     """
-    if len(content) % WORD.itemsize:
-        raise ValueError(f"coded numbers must be whole 32-bit words, got {len(content)} bytes")
-    coder = stream.queue.RangeDecoder(np.frombuffer(content, WORD).astype(np.uint32))
-    tensors = []
+    if content[-1:] == b"\0":  # the shortest code never ends so
+        raise ValueError("coded numbers are damaged: bytes are left over")
+    reader = _Reader(content)
+    steps, offsets = np.zeros((2, len(shapes)), np.float32)
     try:
-        for (first, ratio), shape in zip(models, shapes, strict=True):
-            read = _read_matrix if len(shape) == 2 else _read_vector
-            tensors.append(read(coder, first, ratio, *shape))
+        used = reader.flags([False] * len(shapes))
+        if with_grids:
+            steps, offsets = _code_grids(reader, used, (steps, offsets))
+        present = [
+            np.zeros(shape, np.int64) for shape, use in zip(shapes, used, strict=True) if use
+        ]
+        decoded = iter(_code_tensors(reader, present, [None] * len(present)))
     except AssertionError:  # the coder cannot have encoded these words
         raise ValueError("coded numbers are damaged: their words cannot be decoded") from None
-    if not coder.maybe_exhausted():
-        raise ValueError("coded numbers are damaged or of larger tensors: bytes are left over")
-    return tensors
+    tensors = []
+    for shape, is_used in zip(shapes, used, strict=True):
+        tensors.append(next(decoded) if is_used else np.zeros(shape, np.int64))
+    return tensors, (steps, offsets)
 
 
 def coded_bits(levels: Levels) -> float:
-    """The code length of a vector in its own model, without the model's two bytes."""
-    zero_byte, ratio_byte = _fitted(levels)
-    zeros, ratio = zero_byte / 256, ratio_byte / 256
-    size = np.abs(levels).sum()
-    used = np.count_nonzero(levels)
-    bits = -(levels.size - used) * math.log2(zeros)
-    if used:
-        bits -= used * math.log2((1 - zeros) / 2 * (1 - ratio))
-    return bits - (size - used) * math.log2(max(ratio, 1 / WHOLE))
+    """The code length of a vector in its own model, without the bits that tell the model."""
+    return _Counts.of(levels).fit()[0]
 
 
-def _write_vector(coder: Any, levels: Levels) -> bytes:
-    zeros, ratio = _fitted(levels)
-    coder.encode((levels + LARGEST).astype(np.int32), _two_sided(zeros, ratio))
-    return bytes([zeros, ratio])
+def nearest_steps(values: Any) -> NDArray[np.float32]:
+    """The nearest steps that a code can hold, from SMALLEST_STEP to LARGEST_STEP."""
+    values = np.clip(np.asarray(values, np.float64), SMALLEST_STEP, LARGEST_STEP)
+    mantissas, exponents = np.frexp(values)
+    return np.ldexp(np.rint(mantissas * 2 * PARTS) / (2 * PARTS), exponents).astype(np.float32)
 
 
-def _read_vector(coder: Any, zeros: int, ratio: int, count: int) -> Levels:
-    if zeros == 0:
-        raise ValueError("a model of coded numbers needs P(0) above 0")
-    return coder.decode(_two_sided(zeros, ratio), count).astype(np.int64) - LARGEST
+class _Writer:
+    """Encodes; `_Reader` has the same methods and returns what this one got."""
+
+    def __init__(self) -> None:
+        self._coder = stream.queue.RangeEncoder()
+
+    def code(self, values: Any, model: Any) -> Levels:
+        """Integers by a model; a reader looks only at how many there are."""
+        values = np.asarray(values, np.int64)
+        if values.size:
+            self._coder.encode(values.astype(np.int32), model)
+        return values
+
+    def flags(self, values: Sequence[bool]) -> list[bool]:
+        """Booleans, each by how often the ones before it were true."""
+        told: list[bool] = []
+        for number, value in enumerate(values):
+            likely = (2 * sum(told) + 1) / (2 * number + 2)
+            told.append(bool(self.code([value], stream.model.Bernoulli(likely, perfect=False))[0]))
+        return told
+
+    def positions(self, levels: Levels) -> NDArray[np.bool_]:
+        """Where the integers of a matrix are not zero."""
+        write_layer(self._coder, levels != 0)
+        return levels != 0
+
+    def content(self) -> bytes:
+        """The shortest bytes that decode to what was written; zeros follow them."""
+        words, (position, (lower, width)) = self._coder.get_compressed(), self._coder.pos()
+        size = WORD * (position + 2)
+        point = int.from_bytes(words.astype(">u4").tobytes().ljust(size, b"\0"), "big")
+        # Any number from `first` on, up to first + width, decodes alike; `point` is one of them.
+        first = point - (point - lower) % (1 << 64)
+        for count in range(max(0, size - 3 * WORD), size + 1):
+            unit = 1 << 8 * (size - count)
+            number = -(-first // unit)
+            if number * unit < first + width:
+                return number.to_bytes(count, "big").rstrip(b"\0")
+        raise AssertionError("the point itself is a code")
 
 
-def _write_matrix(coder: Any, levels: Levels) -> bytes:
-    mask = levels != 0
-    write_layer(coder, mask)
+class _Reader(_Writer):
+    def __init__(self, content: bytes) -> None:
+        padded = content.ljust(-(-len(content) // WORD) * WORD, b"\0")
+        self._decoder = stream.queue.RangeDecoder(np.frombuffer(padded, ">u4").astype(np.uint32))
+
+    def code(self, values: Any, model: Any) -> Levels:
+        count = len(values)
+        return self._decoder.decode(model, count).astype(np.int64) if count else np.zeros(0, int)
+
+    def positions(self, levels: Levels) -> NDArray[np.bool_]:
+        return read_layer(self._decoder, *levels.shape)
+
+
+def _code_grids(coder: _Writer, used: Sequence[bool], grids: Grids) -> Grids:
+    """The steps of tensors that are used, and the offsets that are not 0."""
+    steps, offsets = (values.copy() for values in grids)
+    shifted = coder.flags([bool(offset) for offset in offsets])
+    places = np.flatnonzero(shifted)
+    signs = np.where(coder.flags([bool(offset < 0) for offset in offsets[places]]), -1, 1)
+    offsets[places] = signs * _code_sizes(coder, np.abs(offsets[places]))
+    steps[~np.array(used, bool)] = 0
+    places = np.flatnonzero(used)
+    steps[places] = _code_sizes(coder, steps[places])
+    return steps, offsets
+
+
+def _code_sizes(coder: _Writer, sizes: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Numbers as `nearest_steps` gives them, each by its distance from the one before."""
+    mantissas, exponents = np.frexp(sizes)
+    codes = np.rint(mantissas * 2 * PARTS).astype(np.int64) - PARTS
+    codes += PARTS * (exponents - 1 - LOWEST_OCTAVE)
+    told: list[int] = []
+    for code in codes:
+        model = _near(told[-1]) if told else stream.model.Uniform(PARTS * OCTAVES)
+        told += coder.code([code], model).tolist()
+    octaves, parts = np.divmod(np.array(told, np.int64), PARTS)
+    return np.ldexp((PARTS + parts) / PARTS, octaves + LOWEST_OCTAVE).astype(np.float32)
+
+
+def _code_tensors(
+    coder: _Writer, tensors: Sequence[Levels], models: Sequence[tuple[int, int] | None]
+) -> list[Levels]:
+    """The integers of tensors that are not all zero, with the models of vectors before them."""
+    told = []
+    model: tuple[int, int] | None = None
+    shares: list[bool] = []  # whether each vector has the model of the one before
+    for levels, wanted in zip(tensors, models, strict=True):
+        if levels.ndim == 2:
+            told.append(_code_matrix(coder, levels))
+            continue
+        if model is not None:
+            likely = (2 * sum(shares) + 1) / (2 * len(shares) + 2)
+            told_same = coder.code([wanted == model], stream.model.Bernoulli(likely, perfect=False))
+            shares.append(bool(told_same[0]))
+        if model is None or not shares[-1]:
+            odds, ratio = wanted or (0, 0)
+            odds = int(coder.code([odds], stream.model.Uniform(len(ODDS)))[0])
+            model = odds, int(coder.code([ratio], stream.model.Uniform(len(RATIOS)))[0])
+        told.append(coder.code(levels + LARGEST, _two_sided(*model)) - LARGEST)
+    return told
+
+
+def _code_matrix(coder: _Writer, levels: Levels) -> Levels:
+    mask = coder.positions(levels)
     values = levels[mask]
     sizes, positive = np.abs(values), values > 0
     both = positive.any() and not positive.all()
-    share = min(max(round(255 * positive.mean()), 1), 254) if both else 255 * positive.any()
-    ratio = max(_ratio(sizes), int(sizes.max(initial=1) > 1))  # 0 where all are 1
+    share = 255 * bool(positive.any())
     if both:
-        coder.encode(positive.astype(np.int32), _signs(share))
-    if ratio:
-        coder.encode((sizes - 1).astype(np.int32), _one_sided(ratio))
-    return bytes([share, ratio])
-
-
-def _read_matrix(coder: Any, share: int, ratio: int, units: int, fan_in: int) -> Levels:
-    mask = read_layer(coder, units, fan_in)
-    count = int(np.count_nonzero(mask))
-    positive = np.full(count, share == 255)
+        share = min(max(round(255 * float(positive.mean())), 1), 254)
+    ratio = _Counts.of(values).fit()[1][1]
+    if sizes.max(initial=1) > 1:
+        ratio = max(ratio, 1)  # 0 where all are 1
+    share = int(coder.code([share], stream.model.Uniform(256))[0])
+    ratio = int(coder.code([ratio], stream.model.Uniform(len(RATIOS)))[0])
     if 0 < share < 255:
-        positive = coder.decode(_signs(share), count) > 0
-    sizes = np.ones(count, np.int64)
+        positive = coder.code(positive, _signs(share)) > 0
+    else:
+        positive = np.full(len(values), share == 255)
     if ratio:
-        sizes += coder.decode(_one_sided(ratio), count)
-    levels = np.zeros(mask.shape, np.int64)
-    levels[mask] = np.where(positive, sizes, -sizes)
-    return levels
+        sizes = coder.code(sizes - 1, _one_sided(ratio)) + 1
+    else:
+        sizes = np.ones(len(values), np.int64)
+    told = np.zeros(mask.shape, np.int64)
+    told[mask] = np.where(positive, sizes, -sizes)
+    return told
 
 
-def _fitted(levels: Levels) -> tuple[int, int]:
-    """z and r of greatest likelihood, rounded."""
-    count, used = levels.size, int(np.count_nonzero(levels))
-    zeros = round(256 * (count - used) / count) if count else 255
-    return min(max(zeros, 1), 255), _ratio(np.abs(levels[levels != 0]))
+@dataclass(frozen=True)
+class _Counts:
+    """What a model sees of integers: how many are zero, how many are not, and their sizes' sum."""
+
+    zeros: int
+    used: int
+    size: int
+
+    @classmethod
+    def of(cls, levels: Levels) -> _Counts:
+        used = int(np.count_nonzero(levels))
+        return cls(levels.size - used, used, int(np.abs(levels).sum()))
+
+    def __add__(self, other: _Counts) -> _Counts:
+        zeros, used = self.zeros + other.zeros, self.used + other.used
+        return _Counts(zeros, used, self.size + other.size)
+
+    def fit(self) -> tuple[float, tuple[int, int]]:
+        """The bits in the best model, and the model."""
+        of_zero = self.zeros * np.log2(1 + 1 / ODDS) + self.used * (1 + np.log2(1 + ODDS))
+        # A ratio of 0 leaves larger sizes the mass of one part in WHOLE.
+        further = (self.size - self.used) * np.log2(np.maximum(RATIOS, 1 / WHOLE))
+        of_size = -self.used * np.log2(1 - RATIOS) - further
+        odds, ratio = int(of_zero.argmin()), int(of_size.argmin())
+        return float(of_zero[odds] + of_size[ratio]), (odds, ratio)
 
 
-def _ratio(sizes: Levels) -> int:
-    """r of greatest likelihood for sizes from 1 on, rounded."""
-    return min(round(256 * (1 - len(sizes) / int(sizes.sum()))), 255) if len(sizes) else 0
+def _shared_models(vectors: Sequence[Levels]) -> list[tuple[int, int]]:
+    """The model of each vector: neighbours share one as long as that saves bits."""
+    runs = [(_Counts.of(levels), 1) for levels in vectors]
+
+    def saved(place: int) -> float:
+        one, other = runs[place][0], runs[place + 1][0]
+        return one.fit()[0] + other.fit()[0] + MODEL_BITS - (one + other).fit()[0]
+
+    savings = [saved(place) for place in range(len(runs) - 1)]
+    while savings and max(savings) > 0:
+        place = int(np.argmax(savings))
+        (one, count), (other, further) = runs[place : place + 2]
+        runs[place : place + 2] = [(one + other, count + further)]
+        del savings[place]
+        for neighbour in (place - 1, place):
+            if 0 <= neighbour < len(savings):
+                savings[neighbour] = saved(neighbour)
+    models = []
+    for counts, length in runs:
+        models += [counts.fit()[1]] * length
+    return models
 
 
 @lru_cache(maxsize=256)
@@ -144,17 +294,34 @@ def _signs(share: int) -> stream.model.Model:
 @lru_cache(maxsize=256)
 def _one_sided(ratio: int) -> stream.model.Model:
     """Sizes from 1 on."""
-    masses = np.array(_tail(WHOLE, ratio), dtype=np.int64)
-    masses[0] += WHOLE - masses.sum()
-    return stream.model.Categorical(masses / WHOLE, perfect=False)
+    return _categorical(_tail(WHOLE, ratio), 0)
 
 
 @lru_cache(maxsize=256)
-def _two_sided(zeros: int, ratio: int) -> stream.model.Model:
-    tail = _tail((WHOLE * (256 - zeros)) // 512, ratio)
-    masses = np.array([*reversed(tail), 0, *tail], dtype=np.int64)
-    masses[LARGEST] = WHOLE - masses.sum()
-    return stream.model.Categorical(masses / WHOLE, perfect=False)
+def _two_sided(odds: int, ratio: int) -> stream.model.Model:
+    of_zero = (4 + odds % 4) << (odds // 4)
+    tail = _tail(WHOLE * 64 // (64 + of_zero) // 2, ratio)
+    return _categorical([*reversed(tail), 0, *tail], LARGEST)
+
+
+@lru_cache(maxsize=PARTS * OCTAVES)
+def _near(code: int) -> stream.model.Model:
+    """A step or offset near the one of this code."""
+    masses = np.ones(PARTS * OCTAVES, np.int64)
+    mass = WHOLE * (NEARNESS[1] - NEARNESS[0]) // (2 * NEARNESS[1])
+    for distance in range(len(masses)):
+        for place in {code - distance, code + distance}:
+            if 0 <= place < len(masses):
+                masses[place] += mass
+        mass = mass * NEARNESS[0] // NEARNESS[1]
+    return _categorical(masses, code)
+
+
+def _categorical(masses: Any, rest: int) -> stream.model.Model:
+    """Symbols of these masses; one of them gets what is left of WHOLE."""
+    table = np.array(masses, np.int64)
+    table[rest] += WHOLE - table.sum()
+    return stream.model.Categorical(table / WHOLE, perfect=False)
 
 
 def _tail(left: int, ratio: int) -> list[int]:
@@ -164,7 +331,7 @@ def _tail(left: int, ratio: int) -> list[int]:
     """
     tail = []
     for _ in range(LARGEST):
-        mass = left * (256 - ratio) // 256
+        mass = left * (32 - ratio) // 32
         tail.append(max(mass, 1))
         left -= mass
     return tail

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import torch_seed
-from impresslearn.coefficients.coding import LARGEST
+from impresslearn.coefficients.coding import LARGEST, LARGEST_STEP, SMALLEST_STEP
 from impresslearn.coefficients.parametrisation import (
     CoefficientSpec,
     Parametrisation,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import Grid, TensorLayout
-from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP, rounded_to_zero
+from impresslearn.coefficients.quantized_parameters import rounded_steps, rounded_to_zero
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -38,7 +38,6 @@ LEVELS_PER_UNIT = 1.25
 DENSEST, SPARSEST = 0.1, 1e-4
 # The price takes at least this share of the sizes to be 1, and of the others to be larger.
 LOWEST_SHARE = 0.05
-LARGEST_STEP = 65504.0  # the largest step that float16 can hold
 
 
 @dataclass(frozen=True)
@@ -148,11 +147,11 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
-        """The values and their grids as they are kept, steps in float16.
+        """The values and their grids as they are kept.
 
         dead_zone: see `rounded_to_zero`.
         """
-        steps = self._scaled_steps().half().float()
+        steps = self._scaled_steps()
         exact = self._exact().clamp(-LARGEST if self._residual else 0, LARGEST)
         values = self._scaled(rounded_to_zero(exact, dead_zone), steps)
         return values, [Grid(step, 0.0) for step in steps.tolist()]
@@ -188,7 +187,8 @@ class SparseIntegerMultipliers:
         return exact.clamp(-LARGEST if self._residual else 0, LARGEST).round()
 
     def _scaled_steps(self) -> Tensor:
-        return (self._steps.exp() * self._first).clamp(SMALLEST_STEP, LARGEST_STEP)
+        exact = (self._steps.exp() * self._first).clamp(SMALLEST_STEP, LARGEST_STEP)
+        return rounded_steps(exact)
 
     def _scaled(self, integers: Tensor, steps: Tensor) -> list[Tensor]:
         parts = self._split(integers)

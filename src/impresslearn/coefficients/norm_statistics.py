@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from impresslearn.coefficients.coding import LARGEST, MODEL_BYTES, decode_levels, encode_levels
+from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.data import Examples, Inputs, StreamedExamples
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
@@ -138,7 +138,7 @@ def _unpacked(backbone: Backbone, content: bytes) -> Statistics:
 
 
 def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
-    """Medians, models and integers; None where there are larger ones than can be coded."""
+    """Integers and their medians; None where there are larger ones than can be coded."""
     start, counts = _start_of(backbone)
     shifts, logarithms = _levels(start, *_moments(statistics))
     medians = []
@@ -149,17 +149,16 @@ def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
     # NaN and infinities fail this comparison too.
     if not (np.abs(np.concatenate([shifts, logarithms, medians])) <= LARGEST).all():
         return None
-    models, levels = encode_levels([shifts.astype(np.int64), logarithms.astype(np.int64)])
-    return np.array(medians, np.int8).tobytes() + b"".join(models) + levels
+    levels = [values.astype(np.int64) for values in (shifts, logarithms, np.array(medians))]
+    return encode_levels(levels)
 
 
 def _decoded(backbone: Backbone, content: bytes) -> Statistics:
     start, counts = _start_of(backbone)
-    layers, channels = len(counts), sum(counts)
-    second, stream = layers + MODEL_BYTES, layers + 2 * MODEL_BYTES
-    models = [content[layers:second], content[second:stream]]
-    shifts, logarithms = decode_levels(models, [(channels,)] * 2, content[stream:])
-    logarithms += np.repeat(np.frombuffer(content[:layers], np.int8), counts)
+    channels = sum(counts)
+    shapes = [(channels,), (channels,), (len(counts),)]
+    (shifts, logarithms, medians), _ = decode_levels(content, shapes)
+    logarithms += np.repeat(medians, counts)
     means, variances = _values(start, shifts.astype(np.float64), logarithms.astype(np.float64))
     statistics, place = {}, 0
     for name, like in backbone.initial_statistics().items():

@@ -2,15 +2,15 @@
 
 float32 and float16 keep plain floats. Under int8, int5 and int4 each column of a tensor gets one
 float16 step, the one of least squared error; tensors around one also subtract a float16 offset.
-Under "coded" every tensor has one float16 step and offset, and its integers are entropy-coded
+Under "coded" every tensor has one step and offset of a few bits, and its integers are entropy-coded
 (`coding`): either the integers that training found (`quantized_parameters`) or, for other numbers,
-integers from -7 to 7. Two bits say whether any integer and the offset differ from zero: a tensor
-that learned nothing costs no more, and a task that learned nothing no byte. A learner always
-predicts with the decoded numbers, never with the unrounded ones.
+integers from -7 to 7. A tensor that learned nothing costs about a bit, and a task that learned
+nothing no byte. A learner always predicts with the decoded numbers, never with the unrounded ones.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -21,7 +21,12 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import check_choice, check_integer
-from impresslearn.coefficients.coding import LARGEST, MODEL_BYTES, decode_levels, encode_levels
+from impresslearn.coefficients.coding import (
+    LARGEST,
+    decode_levels,
+    encode_levels,
+    nearest_steps,
+)
 from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
@@ -115,7 +120,7 @@ def decode_tensors(
     source = _Reader(content)
     read = source.read
     if precision == "coded":
-        return _decode_coded(source, layouts)
+        return _decode_coded(content, layouts)
     tensors = []
     for layout in layouts:
         count = prod(layout.shape)
@@ -189,36 +194,23 @@ def _encode_coded(
     grids: Sequence[Grid] | None,
     top: int,
 ) -> bytes:
-    """The flags of all tensors, what each needs, and one stream with the integers of all.
-
-    A tensor with an integer above 0 needs its model and step, a tensor with an offset its offset.
-    """
-    integers, steps, offsets = [], [], []
+    """The grids of all tensors, and their integers, in one stream."""
+    integers = []
+    steps, offsets = np.zeros((2, len(arrays)), np.float32)
     for place, (values, layout) in enumerate(zip(arrays, layouts, strict=True)):
         if grids:
-            step, offset = _float16([grids[place].step]), _float16(grids[place].offset)
+            step, offset = grids[place].step, grids[place].offset
         else:
-            offset = _float16(np.median(values) if values.size else 0.0)
-            step = best_steps((values - np.float32(offset)).reshape(-1, 1), top)
+            offset = float(np.median(values)) if values.size else 0.0
+            step = float(best_steps((values - np.float32(offset)).reshape(-1, 1), top)[0])
+        if offset:
+            offsets[place] = math.copysign(nearest_steps(abs(offset)), offset)
         levels = np.zeros(values.shape, np.int64)
-        if step[0]:
-            levels = _round((values - np.float32(offset)).reshape(-1, 1), step, LARGEST)
+        if step:
+            steps[place] = nearest_steps(step)
+            levels = _round(values.reshape(-1, 1) - offsets[place], steps[place], LARGEST)
         integers.append(levels.reshape(layout.shape if layout.sparse else -1))
-        steps.append(step.tobytes())
-        offsets.append(offset)
-    used = [bool(levels.any()) for levels in integers]
-    shifted = [bool(offset) for offset in offsets]
-    if not any(used) and not any(shifted):
-        return b""
-    models, stream = encode_levels([levels for levels in integers if levels.any()])
-    content = bytearray(np.packbits([used, shifted]).tobytes())
-    model_of = iter(models)
-    for is_used, is_shifted, coded_step, offset in zip(used, shifted, steps, offsets, strict=True):
-        if is_used:
-            content += next(model_of) + coded_step
-        if is_shifted:
-            content += offset.tobytes()
-    return bytes(content) + stream
+    return encode_levels(integers, (steps, offsets))
 
 
 class _Reader:
@@ -241,33 +233,15 @@ class _Reader:
             raise ValueError("coefficients of another network")
 
 
-def _decode_coded(source: _Reader, layouts: Sequence[TensorLayout]) -> tuple[list[Tensor], Grids]:
+def _decode_coded(content: bytes, layouts: Sequence[TensorLayout]) -> tuple[list[Tensor], Grids]:
     """The tensors of `_encode_coded` and their grids."""
-    count = len(layouts)
-    flags = np.zeros((2, count), bool)
-    if source.rest:
-        packed = source.read(-(-2 * count // 8), "uint8")
-        flags = np.unpackbits(packed, count=2 * count).astype(bool).reshape(2, count)
-    grids, models, shapes = [], [], []
-    for layout, is_used, is_shifted in zip(layouts, *flags, strict=True):
-        step = offset = 0.0
-        if is_used:
-            models.append(source.read(MODEL_BYTES, "uint8").tobytes())
-            step = float(source.read(1)[0])
-            shapes.append(layout.shape if layout.sparse else (prod(layout.shape),))
-        if is_shifted:
-            offset = float(source.read(1)[0])
-        grids.append(Grid(step, offset))
-    if not models:
-        source.finish()
-    integers = iter(decode_levels(models, shapes, source.rest) if models else ())
-    tensors = []
-    for layout, grid, is_used in zip(layouts, grids, flags[0], strict=True):
-        values = np.full(layout.shape, np.float32(grid.offset))
-        if is_used:
-            levels = next(integers).reshape(layout.shape)
-            values += levels.astype(np.float32) * np.float32(grid.step)
+    shapes = [layout.shape if layout.sparse else (prod(layout.shape),) for layout in layouts]
+    integers, (steps, offsets) = decode_levels(content, shapes, with_grids=True)
+    tensors, grids = [], []
+    for layout, levels, step, offset in zip(layouts, integers, steps, offsets, strict=True):
+        values = offset + levels.reshape(layout.shape).astype(np.float32) * step
         tensors.append(torch.from_numpy(values))
+        grids.append(Grid(float(step), float(offset)))
     return tensors, tuple(grids)
 
 

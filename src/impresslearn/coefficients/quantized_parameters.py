@@ -1,9 +1,9 @@
 """Tensors of integers that are trained with their code length as part of the loss.
 
 Each tensor is offset + step · n: the integers n, the step and the offset are all learned. The
-forward pass uses n rounded, as it will be kept; the gradient passes the rounding as if it were not
-there (straight-through). The code length of n, by a Laplace density whose width is learned too,
-is part of the loss, so that numbers which do not earn their bits stay at zero.
+forward pass uses all three rounded, as they will be kept; the gradient passes the rounding as if it
+were not there (straight-through). The code length of n, by a Laplace density whose width is learned
+too, is part of the loss, so that numbers which do not earn their bits stay at zero.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.coding import LARGEST
+from impresslearn.coefficients.coding import LARGEST, LARGEST_STEP, PARTS, SMALLEST_STEP
 from impresslearn.coefficients.quantisation import Grid
-
-SMALLEST_STEP = 2.0**-24  # the least step that float16 can hold
 
 
 class QuantizedParameters:
@@ -72,18 +70,17 @@ class QuantizedParameters:
 
     @torch.no_grad()
     def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
-        """The tensors and their grids as they are kept, steps and offsets in float16.
+        """The tensors and their grids as they are kept.
 
         dead_zone: see `rounded_to_zero`.
         """
-        steps, offsets = self._steps_and_offsets()
-        grids = torch.stack([steps.clamp_min(SMALLEST_STEP), offsets]).half().float()
+        grids = self._steps_and_offsets()
         step, offset = self._spread(grids)
         tensors = self._split(offset + step * rounded_to_zero(self._exact(), dead_zone))
         return tensors, [Grid(*pair) for pair in grids.t().tolist()]
 
     def _steps_and_offsets(self) -> Tensor:
-        return self._start * torch.stack([self._steps.exp(), 1 + self._offsets])
+        return rounded_steps(self._start * torch.stack([self._steps.exp(), 1 + self._offsets]))
 
     def _exact(self) -> Tensor:
         return (self._speeds * self._numbers).clamp(-LARGEST, LARGEST)
@@ -97,6 +94,15 @@ class QuantizedParameters:
     def _split(self, numbers: Tensor) -> list[Tensor]:
         parts = numbers.split(self._sizes)
         return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+def rounded_steps(exact: Tensor) -> Tensor:
+    """Steps or offsets as a code holds them; zeros and signs stay, the gradient passes."""
+    with torch.no_grad():
+        mantissas, exponents = torch.frexp(exact.abs().clamp(SMALLEST_STEP, LARGEST_STEP))
+        sizes = torch.ldexp((mantissas * 2 * PARTS).round() / (2 * PARTS), exponents)
+        rounded = exact.sign() * sizes
+    return exact + (rounded - exact).detach()
 
 
 def rounded_to_zero(exact: Tensor, dead_zone: float) -> Tensor:

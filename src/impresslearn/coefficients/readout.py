@@ -18,7 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.coding import LARGEST, coded_bits
+from impresslearn.coefficients.coding import (
+    LARGEST,
+    LARGEST_STEP,
+    SMALLEST_STEP,
+    coded_bits,
+    nearest_steps,
+)
 from impresslearn.coefficients.deltas import head_layouts
 from impresslearn.coefficients.parametrisation import (
     Coefficients,
@@ -44,7 +50,6 @@ STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
 FINE_STEPS = 2.0 ** np.arange(-3, 6.5, 0.25)  # where a budget decides
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # step of the bias, in nats, up to which it is of use
-TINY, HUGE = 2.0**-24, 65504.0  # the least and the largest number of float16
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 
@@ -109,7 +114,7 @@ class Projection:
         matrix = pca.components_[used].T * variances**-WHITENING
         matrix *= FEATURE_NORM / math.sqrt((variances ** (1 - 2 * WHITENING)).sum())
         rounded = torch.from_numpy(matrix).half().float().contiguous()
-        if np.abs(matrix).max() < 64 * TINY or not rounded.isfinite().all():
+        if np.abs(matrix).max() < 2.0**-18 or not rounded.isfinite().all():
             raise InputError(f"the features of these inputs {UNSUITED}")
         return cls(num_masks, residual, rounded)
 
@@ -220,15 +225,14 @@ class ReadoutFit:
         for part in self._parts:
             fitted = self._regression(part)
             size = math.sqrt((fitted.weights**2).mean()) or 1.0
-            if not TINY <= fitted.scale * size <= HUGE:
+            if not SMALLEST_STEP <= fitted.scale * size <= LARGEST_STEP:
                 raise InputError(f"the features of these examples {UNSUITED}")
             for factor in map(float, steps):
                 if (part, factor) in self._tried:
                     roundings.append(self._tried[part, factor])
                     continue
                 # The step is of the weights of features before scaling, as a store keeps them.
-                unscaled = np.clip(fitted.scale * (factor * size), TINY, HUGE)
-                step = float(np.float16(unscaled))
+                step = float(nearest_steps(fitted.scale * (factor * size)))
                 exact = fitted.scale * fitted.weights / step
                 levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
                 rounding = Rounding(coded_bits(levels), step, levels, fitted, self._targets)
@@ -287,14 +291,17 @@ class Rounding:
 
 
 def _rounded_bias(shift: np.ndarray) -> tuple[np.ndarray, Grid]:
-    middle = float(np.clip(np.median(shift), -HUGE, HUGE).astype(np.float16))
-    unit = float(np.float16(max(BIAS_STEP, np.abs(shift - middle).max() / LARGEST)))
+    """The bias less its median, which all logits share and no prediction needs."""
+    shift = shift - np.median(shift)
+    unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
     if unit > COARSEST:
         raise InputError(
             "the features of the network vary little about a large mean, which a coded readout "
             "cannot tell apart; standardise the inputs"
         )
-    return middle + unit * np.round((shift - middle) / unit), Grid(unit, middle)
+    unit = float(nearest_steps(unit))
+    levels = np.clip(np.round(shift / unit), -LARGEST, LARGEST)
+    return unit * levels, Grid(unit, 0.0)
 
 
 def _tensors(weights: np.ndarray, shift: np.ndarray, bias: bool) -> tuple[Tensor, ...]:

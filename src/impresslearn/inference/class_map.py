@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.coding import LARGEST, MODEL_BYTES, decode_levels, encode_levels
+from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.errors import InputError
 
 # The covariance is mixed with equal variances: their share is the number of features over the
@@ -171,8 +171,7 @@ class ClassMap:
         """(K + DIRECTIONS, d) the means less the centre, then the task's own directions."""
         classes, code = self.codes[task]
         shape = ((classes + DIRECTIONS) * len(self.steps),)
-        models = [code[:MODEL_BYTES], code[MODEL_BYTES : 2 * MODEL_BYTES]]
-        high, low = decode_levels(models, [shape, shape], code[2 * MODEL_BYTES :])
+        (high, low), _ = decode_levels(code, [shape, shape])
         levels = torch.from_numpy(DIGITS * high + low).view(-1, len(self.steps))
         return levels * self.steps.double()
 
@@ -213,8 +212,7 @@ def _coded(levels: Tensor) -> bytes:
     """Means in steps, rounded. Most high digits are 0 and cost next to nothing."""
     whole = levels.flatten().round().clamp(-DIGITS * LARGEST, DIGITS * LARGEST).long().numpy()
     high = (whole + DIGITS // 2) // DIGITS
-    models, stream = encode_levels([high, whole - DIGITS * high])
-    return b"".join([*models, stream])
+    return encode_levels([high, whole - DIGITS * high])
 
 
 def _table(features: Tensor, roots: bool) -> Tensor:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.coding import LARGEST, MODEL_BYTES, decode_levels, encode_levels
+from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.data import Features, Inputs
 from impresslearn.inference.unknown import exceeded_by, limits_of
 from impresslearn.networks import Backbone
@@ -143,9 +143,7 @@ class FeatureProfile:
     def means(self, directions: Tensor) -> Tensor:
         """(K, d) of its classes; directions: of its head, as the space gives them."""
         count, (scale, step) = directions.numel(), self.numbers[:2]
-        models = [self.code[:MODEL_BYTES], self.code[MODEL_BYTES : 2 * MODEL_BYTES]]
-        shapes = [(directions.shape[1],), (count,)]
-        levels = decode_levels(models, shapes, self.code[2 * MODEL_BYTES :])
+        levels, _ = decode_levels(self.code, [(directions.shape[1],), (count,)])
         common, own = (torch.from_numpy(each).to(directions) for each in levels)
         common = common * (step / math.sqrt(len(directions)))
         return scale * directions + common + step * own.view_as(directions)
@@ -284,8 +282,7 @@ def _coded_means(means: Tensor, step: float) -> bytes:
     common = (means.mean(dim=0) / finer).round().clamp(-LARGEST, LARGEST)
     own = ((means - common * finer) / step).round().clamp(-LARGEST, LARGEST)
     levels = [each.flatten().cpu().numpy().astype(np.int64) for each in (common, own)]
-    models, stream = encode_levels(levels)
-    return b"".join([*models, stream])
+    return encode_levels(levels)
 
 
 def _distances(coordinates: Tensor, means: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,8 +33,10 @@ GROUPS = 256
 QUIET = 4
 # Inputs of up to this number of values keep the mean of each one.
 FEW_FEATURES = 32
-# Means of few features are kept in a byte each, as multiples of an eighth of their spread.
+# Means are kept in a byte each, as multiples of an eighth of their unit.
 PARTS_PER_SPREAD = 8
+CORRELATION_PARTS = 100  # a correlation is kept in hundredths
+LARGEST_BYTE = 247  # below the bits of an infinite float16
 # The least spread of a group, as a share of the root mean square of an input.
 MIN_SPREAD = 0.25
 # What each part of a squared distance counts at most.
@@ -48,14 +51,12 @@ SEVERAL, MAX_INDEPENDENT = 8, 16
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """Statistics of a task's own inputs; 28 bytes, or for few features 18 and one per value.
-
-    All numbers are float16, but means of few features are multiples of an eighth of their spread.
+    """Statistics of a task's own inputs; 19 bytes, or for few features 11 and one per value.
 
     - moments: mean and standard deviation of an input's mean, mean and standard deviation of its
       root mean square, and their correlation.
     - groups: which groups are quiet; none if every value is its own group.
-    - means: of the groups, or of each value.
+    - means: of the groups, or of each value; a store keeps them in eighths of `unit`.
     - spread: the groups' standard deviation.
     - limits: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in 20.
     """
@@ -66,40 +67,39 @@ class InputStatistics:
     spread: float
     limits: tuple[float, ...]
 
-    @classmethod
-    def of(cls, groups: Sequence[int], numbers: Sequence[float]) -> InputStatistics:
-        """From the groups, and all numbers in the order of `numbers`."""
-        means, (spread, *limits) = numbers[5:-3], numbers[-3:]
-        return cls(tuple(numbers[:5]), tuple(groups), tuple(means), spread, tuple(limits))
-
-    @classmethod
-    def of_few_features(
-        cls, rounded_means: Sequence[int], numbers: Sequence[float]
-    ) -> InputStatistics:
-        """From means in eighths of the spread, and the other numbers in their order."""
-        means = [rounded * numbers[5] / PARTS_PER_SPREAD for rounded in rounded_means]
-        return cls.of((), [*numbers[:5], *means, *numbers[5:]])
-
     @property
     def has_few_features(self) -> bool:
         """Whether every value has its own mean."""
         return not self.groups
 
     @property
-    def rounded_means(self) -> list[int]:
-        """Means of few features in eighths of the spread, as a store keeps them."""
-        return [round(mean / self.spread * PARTS_PER_SPREAD) for mean in self.means]
+    def unit(self) -> float:
+        """What distances from the means are measured in."""
+        if self.has_few_features:
+            return self.spread
+        return max(self.spread, MIN_SPREAD * self.moments[2], 1e-6)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that a store keeps."""
-        count = len(self.means)
-        return 17 + count + count % 2 if self.has_few_features else 16 + 3 * QUIET
+    def encode(self) -> bytes:
+        """Two means and a limit in float16, everything else in a byte each."""
+        mean, mean_spread, size, size_spread, correlation = self.moments
+        halves = np.array([mean, size, self.limits[0]], "<f2").tobytes()
+        spreads = _to_bytes([mean_spread, size_spread, self.spread, self.limits[1]])
+        unit = replace(self, spread=_from_bytes(spreads)[2]).unit
+        means = (np.array(self.means) / unit * PARTS_PER_SPREAD).round().clip(-127, 127)
+        rounded = np.array([CORRELATION_PARTS * correlation, *means]).round().astype("i1").tobytes()
+        return halves + spreads + rounded + bytes(self.groups)
 
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        """Moments, means, spread and limits: everything but the groups."""
-        return (*self.moments, *self.means, self.spread, *self.limits)
+    @classmethod
+    def decode(cls, content: bytes, few_features: bool) -> InputStatistics:
+        """The statistics of `encode`."""
+        mean, size, offset = np.frombuffer(content[:6], "<f2").tolist()
+        mean_spread, size_spread, spread, width = _from_bytes(content[6:10])
+        end = len(content) if few_features else len(content) - QUIET
+        correlation, *means = np.frombuffer(content[10:end], "i1").tolist()
+        moments = mean, mean_spread, size, size_spread, correlation / CORRELATION_PARTS
+        groups, limits = tuple(content[end:]), (offset, width)
+        unit = cls(moments, groups, (), spread, limits).unit / PARTS_PER_SPREAD
+        return cls(moments, groups, tuple(unit * part for part in means), spread, limits)
 
     def excess(self, signals: Tensor) -> float:
         """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
@@ -110,7 +110,7 @@ class InputStatistics:
 class TaskProfile:
     """How a task sees its own training inputs; the field's out-of-distribution detection.
 
-    - own_entropy: mean prediction entropy on own inputs, as a fraction of log K, float16.
+    - own_entropy: mean prediction entropy on own inputs, as a fraction of log K.
     - shuffled_entropy: the same on own inputs with shuffled features.
     - inputs: statistics of the inputs, None if that cannot be kept.
     """
@@ -119,10 +119,23 @@ class TaskProfile:
     shuffled_entropy: float
     inputs: InputStatistics | None = None
 
+    def encode(self) -> bytes:
+        """The profile as bytes: the square roots of both entropies, and the statistics."""
+        roots = np.sqrt([self.own_entropy, self.shuffled_entropy])
+        entropies = np.rint(255 * roots.clip(0, 1)).astype(np.uint8).tobytes()
+        return entropies + (self.inputs.encode() if self.inputs else b"")
+
+    @classmethod
+    def decode(cls, content: bytes, few_features: bool) -> TaskProfile:
+        """The profile of `encode`."""
+        own, shuffled = ((root / 255) ** 2 for root in content[:2])
+        inputs = InputStatistics.decode(content[2:], few_features) if content[2:] else None
+        return cls(own, shuffled, inputs)
+
     @property
     def nbytes(self) -> int:
         """Bytes that a store keeps."""
-        return 4 + (self.inputs.nbytes if self.inputs else 0)
+        return len(self.encode())
 
     @property
     def entropy_threshold(self) -> float:
@@ -144,19 +157,19 @@ def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) ->
     logits = view.outputs(backbone, inputs)
     relative = []
     for outputs in (logits, view.outputs(backbone, shuffled)):
-        mean_entropy = (entropies(outputs) / largest_entropy(view.num_classes)).mean()
-        relative.append(float(mean_entropy.half()))  # as a store keeps it
+        relative.append(float(entropies(outputs).mean()) / largest_entropy(view.num_classes))
     seen = signals(backbone, inputs, logits)
     few = _are_inputs(backbone, inputs_behind(inputs)) and seen.shape[1] <= FEW_FEATURES
     own_entropy, shuffled_entropy = relative
-    return TaskProfile(own_entropy, shuffled_entropy, _input_statistics(seen, few))
+    profile = TaskProfile(own_entropy, shuffled_entropy, _input_statistics(seen, few))
+    return TaskProfile.decode(profile.encode(), few)  # as a store keeps it
 
 
 def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
     """The bytes that the profile of a task with these inputs takes at most."""
     inputs = inputs_behind(inputs)
     numbers = FEW_FEATURES if isinstance(inputs, Inputs) else min(FEW_FEATURES, inputs[0].numel())
-    return 4 + max(16 + 3 * QUIET, 17 + numbers + numbers % 2)
+    return 2 + 11 + max(2 * QUIET, numbers)
 
 
 def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
@@ -168,22 +181,22 @@ def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
     - known: statistics of T tasks, all with few features or none.
     - signals: (n, d), or (T, n, d) if each task has its own.
     """
-    numbers = signals.new_tensor([statistics.numbers for statistics in known])
-    mean, mean_spread, size, size_spread, correlation = numbers[:, :5, None].unbind(1)
+    moments = signals.new_tensor([statistics.moments for statistics in known])
+    mean, mean_spread, size, size_spread, correlation = moments[:, :, None].unbind(1)
     # Inputs of equal size or mean, such as normalised images, have no spread to divide by.
     least = (1e-3 * size).clamp_min(1e-6)
     first = (signals.mean(dim=-1) - mean) / torch.maximum(mean_spread, least)
     second = (_size(signals) - size) / torch.maximum(size_spread, least)
     moved = first.square() - 2 * correlation * first * second + second.square()
     distance = (moved / (1 - correlation**2)).clamp(max=MAX_PART)
-    means, spread = numbers[:, None, 5:-3], numbers[:, None, -3, None]
+    means = signals.new_tensor([statistics.means for statistics in known])[:, None]
+    units = signals.new_tensor([statistics.unit for statistics in known])[:, None, None]
     values = signals
     if not known[0].has_few_features:
         groups = torch.tensor([statistics.groups for statistics in known], device=signals.device)
         values = _group_means(signals).expand(len(known), *signals.shape[-2:-1], -1)
         values = values.gather(2, groups[:, None].expand(-1, values.shape[1], -1))
-        spread = torch.maximum(spread, (MIN_SPREAD * size[..., None]).clamp_min(1e-6))
-    away = (values - means) / spread
+    away = (values - means) / units
     return distance + away.square().clamp(max=MAX_PART).sum(dim=-1)
 
 
@@ -228,7 +241,7 @@ def exceeded_by(limits: Sequence[float], away: Tensor) -> float:
 
 
 def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
-    """Statistics of own signals, or None if float16 is too small for them.
+    """Statistics of own signals as a store keeps them, or None if they are too large for that.
 
     - few: whether each value has its own mean.
     """
@@ -238,34 +251,48 @@ def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
     if len(rest) < 2:
         return None
     unlimited = _fitted(fitted, fitted.new_zeros(2), few)
-    if not all(map(math.isfinite, unlimited.numbers)):
+    if unlimited is None:
         return None
     (away,) = distances([unlimited], rest)
     offset, width = limits_of(away)
     if few:
         # The limit of a small table is itself measured on few rows: allow for its standard error.
         offset = offset + RANGE_TOLERANCE * away.std() / math.sqrt(len(rest))
-    statistics = _fitted(own if few else fitted, torch.stack([offset, width]), few)
-    return statistics if all(map(math.isfinite, statistics.numbers)) else None
+    return _fitted(own if few else fitted, torch.stack([offset, width]), few)
 
 
-def _fitted(own: Tensor, limits: Tensor, few: bool) -> InputStatistics:
-    """The statistics of these signals, with these limits."""
+def _fitted(own: Tensor, limits: Tensor, few: bool) -> InputStatistics | None:
+    """The statistics of these signals, with these limits; None where one exceeds float16."""
     averages, sizes = own.mean(dim=1), _size(own)
     pair = torch.stack([averages, sizes])
     correlation = torch.corrcoef(pair)[0, 1].nan_to_num().clamp(-0.99, 0.99)
     moments = torch.stack([averages.mean(), averages.std(), sizes.mean(), sizes.std(), correlation])
+    quiet: list[int] = []
     if few:
-        spread = own.var(dim=0).mean().sqrt().clamp_min(1e-3 * sizes.mean() + 1e-6).half()
-        rounded_means = (own.mean(dim=0) / spread * PARTS_PER_SPREAD).round().clamp(-127, 127)
-        numbers = torch.cat([moments, spread[None], limits]).half()
-        whole = [int(rounded) for rounded in rounded_means.nan_to_num().tolist()]
-        return InputStatistics.of_few_features(whole, numbers.tolist())
-    groups = _group_means(own)
-    quiet = groups.std(dim=0).argsort()[torch.arange(QUIET) % groups.shape[1]]
-    spread, means = groups[:, quiet].var(dim=0).mean().sqrt(), groups[:, quiet].mean(dim=0)
-    numbers = torch.cat([moments, means, spread[None], limits])
-    return InputStatistics.of(quiet.tolist(), numbers.half().tolist())
+        means = own.mean(dim=0)
+        spread = own.var(dim=0).mean().sqrt().clamp_min(1e-3 * sizes.mean() + 1e-6)
+    else:
+        groups = _group_means(own)
+        quiet = groups.std(dim=0).argsort()[torch.arange(QUIET) % groups.shape[1]].tolist()
+        means, spread = groups[:, quiet].mean(dim=0), groups[:, quiet].var(dim=0).mean().sqrt()
+    numbers = torch.cat([moments, means, spread[None], limits]).half().tolist()
+    if not all(map(math.isfinite, numbers)):
+        return None
+    *most, rounded_spread, offset, width = numbers
+    exact = InputStatistics(
+        tuple(most[:5]), tuple(quiet), tuple(most[5:]), rounded_spread, (offset, width)
+    )
+    return InputStatistics.decode(exact.encode(), few)
+
+
+def _to_bytes(values: Sequence[float]) -> bytes:
+    """Positive float16 of which five bits of exponent and three of mantissa are kept."""
+    bits = np.array(values, np.float16).view(np.uint16)
+    return ((bits + (1 << 6)) >> 7).clip(1, LARGEST_BYTE).astype(np.uint8).tobytes()
+
+
+def _from_bytes(content: bytes) -> list[float]:
+    return (np.frombuffer(content, np.uint8).astype(np.uint16) << 7).view(np.float16).tolist()
 
 
 def _size(signals: Tensor) -> Tensor:

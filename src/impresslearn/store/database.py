@@ -25,7 +25,7 @@ from impresslearn.errors import InputError, StoreError, visible
 from impresslearn.files import reason_of
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
-FORMAT = 7
+FORMAT = 8
 # Seconds: SQLite counts milliseconds in 32 bits.
 LONGEST_WAIT = 1e6
 # Seconds that a fork waits for each connection.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from impresslearn.checks import check_name, nearest, shown
@@ -22,7 +21,7 @@ from impresslearn.coefficients.parametrisation import StoredCoefficients, from_p
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.feature_scores import FeatureProfile
-from impresslearn.inference.unknown import QUIET, InputStatistics, TaskProfile
+from impresslearn.inference.unknown import TaskProfile
 from impresslearn.networks import Backbone
 
 ROLES = ("basis", "learned")
@@ -139,6 +138,8 @@ def encode_task(task: LearnedTask) -> TaskRow:
     }
     if isinstance(task.profile, FeatureProfile):
         form["profile"] = "features"
+    elif task.profile and task.profile.inputs and task.profile.inputs.has_few_features:
+        form["profile"] = "values"
     return TaskRow(
         name=task.name,
         version=task.version,
@@ -147,7 +148,7 @@ def encode_task(task: LearnedTask) -> TaskRow:
         form=to_json(form),
         coefficients=None if stored is None else stored.content,
         statistics=None if statistics is None else statistics.content,
-        profile=None if task.profile is None else encode_profile(task.profile),
+        profile=None if task.profile is None else task.profile.encode(),
         history=to_json(history),
     )
 
@@ -188,7 +189,7 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         row.mask,
         mask_bytes=mask_bytes,
         statistics=statistics,
-        profile=None if row.profile is None else _profile(row.profile, form),
+        profile=None if row.profile is None else _profile(row.profile, form.get("profile")),
         history=history,
         version=row.version,
         row_id=row.id,
@@ -204,41 +205,10 @@ def _read_texts(row: TaskRow) -> tuple[dict[str, Any], dict[str, Any], int]:
     return form, {"recipe": recipe, **history}, mask_bytes
 
 
-def _profile(content: bytes, form: Mapping[str, Any]) -> TaskProfile | FeatureProfile:
-    is_of_features = form.get("profile") == "features"
-    return FeatureProfile.decode(content) if is_of_features else decode_profile(content)
-
-
-def encode_profile(profile: TaskProfile | FeatureProfile) -> bytes:
-    """A profile as bytes."""
-    if isinstance(profile, FeatureProfile):
-        return profile.encode()
-    entropies = np.array([profile.own_entropy, profile.shuffled_entropy], dtype="<f2").tobytes()
-    inputs = profile.inputs
-    if inputs is None:
-        return entropies
-    if not inputs.has_few_features:
-        return entropies + bytes(inputs.groups) + np.array(inputs.numbers, dtype="<f2").tobytes()
-    numbers = [*inputs.moments, inputs.spread, *inputs.limits]
-    count = len(inputs.rounded_means)
-    means = bytes([count]) + np.array(inputs.rounded_means, dtype="i1").tobytes()
-    # Padded to an odd length; profiles of many features have an even length.
-    return entropies + np.array(numbers, dtype="<f2").tobytes() + means + bytes(count % 2)
-
-
-def decode_profile(content: bytes) -> TaskProfile:
-    """The profile of `encode_profile`."""
-    own, shuffled = np.frombuffer(content[:4], dtype="<f2").tolist()
-    if len(content) == 4:
-        return TaskProfile(own, shuffled)
-    if len(content) % 2:
-        numbers, count = np.frombuffer(content[4:20], dtype="<f2"), content[20]
-        rounded_means = np.frombuffer(content[21 : 21 + count], dtype="i1")
-        statistics = InputStatistics.of_few_features(rounded_means.tolist(), numbers.tolist())
-        return TaskProfile(own, shuffled, statistics)
-    numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
-    groups = list(content[4 : 4 + QUIET])
-    return TaskProfile(own, shuffled, InputStatistics.of(groups, numbers.tolist()))
+def _profile(content: bytes, kind: str | None) -> TaskProfile | FeatureProfile:
+    if kind == "features":
+        return FeatureProfile.decode(content)
+    return TaskProfile.decode(content, few_features=kind == "values")
 
 
 def to_json(value: Any) -> str:
