@@ -3,7 +3,7 @@
     python examples/digits_store.py [--out digits.impress]
 
 Nothing is downloaded. It takes about half a minute; the file holds the network, five masks, and ten
-tasks of 322 bytes each. Beside it come digits of one of the tasks, as a file of inputs.
+tasks of 311 bytes each. Beside it come digits of one of the tasks, as a file of inputs.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_supsup_keeps_a_mask_a_task_and_predicts_with_it(supsup, backbone):
         right = supsup.predict(test.inputs, task.name) == test.labels
         assert right.mean() == supsup.score(test, task.name) > 0.9
         assert info.role == "basis"
-        assert info.bytes == coded(*supsup.bank_.mask(task.name).values()) + 2 + 4 + 28
+        assert info.bytes == coded(*supsup.bank_.mask(task.name).values()) + 2 + 2 + 19
         learner.learn_basis(task.name, task.train)  # the basis phase is the same code
         assert learner.tasks_[task.name] == info
         assert learner.score(test, task.name) == supsup.score(test, task.name)

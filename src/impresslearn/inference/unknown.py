@@ -168,8 +168,8 @@ def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) ->
 def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
     """The bytes that the profile of a task with these inputs takes at most."""
     inputs = inputs_behind(inputs)
-    numbers = FEW_FEATURES if isinstance(inputs, Inputs) else min(FEW_FEATURES, inputs[0].numel())
-    return 2 + 11 + max(2 * QUIET, numbers)
+    values = inputs[0].numel() if isinstance(inputs, Tensor) else 0
+    return 2 + 11 + max(2 * QUIET, values if values <= FEW_FEATURES else 0)
 
 
 def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
