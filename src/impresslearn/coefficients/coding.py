@@ -35,6 +35,10 @@ WHOLE = 1 << 24
 ODDS = np.array([((4 + k % 4) << (k // 4)) / 64 for k in range(64)])
 RATIOS = np.arange(32) / 32
 MODEL_BITS = 11  # 64 odds and 32 ratios
+# Bits of a zero and of another number by the odds, of a size of 1 and of each further one by the
+# ratio; a ratio of 0 leaves larger sizes the mass of one part in WHOLE.
+ZERO_BITS, USED_BITS = np.log2(1 + 1 / ODDS), 1 + np.log2(1 + ODDS)
+SIZE_BITS, FURTHER_BITS = -np.log2(1 - RATIOS), -np.log2(np.maximum(RATIOS, 1 / WHOLE))
 # Steps and offsets have three bits beside the leading one, and any of 40 octaves from 2^-24 on.
 PARTS, OCTAVES, LOWEST_OCTAVE = 8, 40, -24
 SMALLEST_STEP, LARGEST_STEP = 2.0**LOWEST_OCTAVE, 15.0 * 2.0 ** (LOWEST_OCTAVE + OCTAVES - 4)
@@ -255,10 +259,8 @@ class _Counts:
 
     def fit(self) -> tuple[float, tuple[int, int]]:
         """The bits in the best model, and the model."""
-        of_zero = self.zeros * np.log2(1 + 1 / ODDS) + self.used * (1 + np.log2(1 + ODDS))
-        # A ratio of 0 leaves larger sizes the mass of one part in WHOLE.
-        further = (self.size - self.used) * np.log2(np.maximum(RATIOS, 1 / WHOLE))
-        of_size = -self.used * np.log2(1 - RATIOS) - further
+        of_zero = self.zeros * ZERO_BITS + self.used * USED_BITS
+        of_size = self.used * SIZE_BITS + (self.size - self.used) * FURTHER_BITS
         odds, ratio = int(of_zero.argmin()), int(of_size.argmin())
         return float(of_zero[odds] + of_size[ratio]), (odds, ratio)
 

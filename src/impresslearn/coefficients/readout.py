@@ -9,7 +9,6 @@ rounded to the grid on which its objective and the price of its code are least.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -312,24 +311,44 @@ def _tensors(weights: np.ndarray, shift: np.ndarray, bias: bool) -> tuple[Tensor
 def _regressed(
     table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The optimal weights (f, K) and the bias (K,), which is 0 if there is to be none."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
+    """The optimal weights (f, K) and the bias (K,), which is 0 if there is to be none.
 
-    solver = LogisticRegression(C=C, fit_intercept=bias, max_iter=1000)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", "The number of unique classes")  # few examples are usual
-        solver.fit(table, targets)
-    weights, shift = solver.coef_.T, solver.intercept_ * np.ones(len(solver.coef_))
-    if len(solver.classes_) == 2:
-        weights, shift = np.hstack([-weights, weights]) / 2, np.hstack([-shift, shift]) / 2
+    SciPy minimises what scikit-learn's LogisticRegression does, whose checks take longer than a
+    small task.
+    """
+    from scipy.optimize import minimize  # scipy takes a while to import
+
+    classes, width = np.unique(targets), table.shape[1]
+    is_right = targets[:, None] == classes
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """The mean over examples, and its gradient."""
+        weights, shift = np.split(flat.reshape(-1, len(classes)), [width])
+        logits = table @ weights
+        if bias:
+            logits += shift
+        logits -= logits.max(axis=1, keepdims=True)
+        odds = np.exp(logits)
+        total = odds.sum(axis=1, keepdims=True)
+        loss = np.log(total).sum() - logits[is_right].sum() + (weights**2).sum() / (2 * C)
+        errors = odds / total - is_right
+        gradients = [table.T @ errors + weights / C]
+        if bias:
+            gradients.append(errors.sum(axis=0, keepdims=True))
+        return loss / len(table), np.concatenate(gradients).ravel() / len(table)
+
+    options = {"maxiter": 1000, "gtol": 1e-4, "ftol": 64 * np.finfo(float).eps}
+    start = np.zeros((width + bias) * len(classes))
+    solved = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+    weights, shift = np.split(solved.reshape(-1, len(classes)), [width])
     # A class without an example is never predicted.
-    wide = np.zeros((len(weights), num_classes))
-    wide[:, solver.classes_] = weights
+    wide = np.zeros((width, num_classes))
+    wide[:, classes] = weights
+    if not bias:
+        return wide, np.zeros(num_classes)
     low = np.full(num_classes, shift.min() - FEATURE_NORM)
-    low[solver.classes_] = shift
-    return wide, low if bias else np.zeros(num_classes)
+    low[classes] = shift
+    return wide, low
 
 
 def _table(features: Tensor) -> np.ndarray:

@@ -8,7 +8,8 @@ learner does not change.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, cast
 
@@ -16,7 +17,14 @@ import numpy as np
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from impresslearn.checks import ReadOnlySettings, check_integer, check_kind, check_name, check_seed
+from impresslearn.checks import (
+    ReadOnlySettings,
+    check_flag,
+    check_integer,
+    check_kind,
+    check_name,
+    check_seed,
+)
 from impresslearn.coefficients.deltas import check_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
@@ -37,6 +45,7 @@ from impresslearn.inference import (
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.prediction_labels import check_for_several_tasks, check_task_names
 from impresslearn.learner.features import evidence_of, keep_features, learn_class_map
+from impresslearn.learner.parallel import learn_in_parallel
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.settings import LearnerSettings, Start
 from impresslearn.learner.trainer import Note, Trainer
@@ -279,16 +288,32 @@ class ImpressLearner(ReadOnlySettings):
         self._trainer.learn_tasks({check_name(name): data}, seeds=seed, note=note)
         return self
 
-    def learn_tasks(self, tasks: Mapping[str, Any], *, batched: bool = False) -> ImpressLearner:
+    def learn_tasks(
+        self,
+        tasks: Mapping[str, Any] | Iterable[tuple[str, Any]],
+        *,
+        batched: bool = False,
+        workers: int | str | Executor | None = None,
+    ) -> ImpressLearner:
         """Learns several new tasks, as `learn_task` does one by one.
 
-        - tasks: name -> data.
+        - tasks: name -> data. With workers also pairs of both from any iterable, which is read as
+          tasks are learned; data may be a function without arguments that a worker calls.
         - batched: whether to optimise tasks of one size side by side with `torch.vmap`, up to what
           fits into memory; the results are equal up to rounding. Worth it on a GPU.
+        - workers: a number of processes, "ray" for the cluster that `ray.init` has connected to, or
+          an executor as of `concurrent.futures`. Tasks that the store has are left out, so the call
+          goes on where a former one ended. Results do not depend on the number of workers.
 
-        Raises as `learn_task`, and InputError where a network cannot be batched.
+        Raises as `learn_task`, and InputError where a network cannot be batched; with workers
+        TasksFailedError, with an error for each task that failed, after all others were learned.
         """
-        self._trainer.learn_tasks(tasks, batched=batched)
+        if workers is None:
+            self._trainer.learn_tasks(tasks, batched=batched)
+        elif check_flag("batched", batched):
+            raise InputError("workers learn tasks one by one; leave out batched")
+        else:
+            learn_in_parallel(self, tasks, workers)
         return self
 
     def update_task(

@@ -128,7 +128,8 @@ class Readouts:
         Components of one task's features serve other tasks almost as well as those of many tasks.
         """
         dimensions = min(COMPONENTS, features.shape[1])
-        if dimensions < FEW_FEATURES or len(features) < dimensions:
+        few = dimensions < FEW_FEATURES or len(features) < dimensions
+        if few or not self.store.features.adds_shared:
             return 0, None
         return self.keep_projection(features, dimensions, num_masks, residual)
 

@@ -128,7 +128,7 @@ class Trainer:
     @torch.inference_mode(False)
     def learn_tasks(
         self,
-        tasks: Mapping[str, Any],
+        tasks: Any,
         *,
         seeds: Sequence[int] | int | None = None,
         batched: bool = False,

@@ -224,6 +224,9 @@ class Database:
         """Rewrites the file without its unused room. StoreError while others have it open."""
         with self.writing.lock, self.reading.lock, self.clear_errors():
             connection = self._connection(self.writing)
+            if self.path is None:
+                connection.execute("VACUUM")
+                return
             if self._has_log:
                 self.reading.close()
             if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):

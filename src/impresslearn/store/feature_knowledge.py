@@ -35,6 +35,8 @@ class FeatureKnowledge:
 
     def __init__(self, rows: Rows, committing: AbstractContextManager[Any]) -> None:
         self._rows, self._committing = rows, committing
+        # Whether a task may still add what all tasks share, coordinates or a projection.
+        self.adds_shared = True
         self._space: FeatureSpace | None = None
 
     @property
@@ -91,7 +93,8 @@ class FeatureKnowledge:
         Wide features are projected first, as readouts project them.
         """
         rows = self._rows
-        if len(features) < LEAST_EXAMPLES or not features.isfinite().all():
+        too_few = len(features) < LEAST_EXAMPLES or not self.adds_shared
+        if too_few or not features.isfinite().all():
             return None
         number = rows.projections()
         projection = rows.projection(number)

@@ -109,6 +109,15 @@ class Store:
         # Locks and cached weights are made anew.
         return Store, (self.backbone, self.bank, self._cache.limit, self.database)
 
+    def with_first_task(self) -> Store:
+        """A copy in memory with the masks and all that tasks share, but only the first task."""
+        memory = Database(copy_of=self.database)
+        with memory.transaction():
+            memory.write("DELETE FROM tasks WHERE number > (SELECT min(number) FROM tasks)")
+            memory.write("DELETE FROM tensors")  # the network has them
+        memory.vacuum()
+        return Store(self.backbone, self.bank, self._cache.limit, memory)
+
     @property
     def bank(self) -> MaskBank:
         """The masks, with the masks that other processes have committed."""

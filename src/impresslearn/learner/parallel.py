@@ -1,0 +1,204 @@
+"""Tasks learned by several processes, on this machine or on a cluster; one process commits.
+
+A worker has a copy of the learner without its tasks. It learns a chunk of tasks and sends back rows
+as a store keeps them, which the caller's process commits in one transaction per chunk. A worker
+that dies loses nothing: its chunk is learned again. What all tasks share is learned from the first
+one before any worker starts, and a seed depends on its task's name, so the results do not depend on
+the number of workers.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from impresslearn.checks import check_integer, check_name
+from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
+from impresslearn.store.tasks import TaskRow
+
+if TYPE_CHECKING:
+    from impresslearn.learner.learner import ImpressLearner
+
+CHUNK = 64  # tasks that a worker learns before it sends them
+WAITING = 3  # chunks per worker that are read ahead
+MOST_DEATHS = 5  # of workers, before the call fails
+
+Workers = int | str | Executor
+Chunk = Sequence[tuple[str, Any]]
+# The rows of a chunk's tasks, and the errors of those that could not be learned.
+Learned = tuple[list[TaskRow], dict[str, ImpressLearnError]]
+
+
+class TasksFailedError(InputError):
+    """Some of many tasks could not be learned; all others are in the store.
+
+    - errors: name -> its error.
+    """
+
+    def __init__(self, errors: Mapping[str, ImpressLearnError], tasks: int) -> None:
+        self.errors = dict(errors)
+        name, error = next(iter(self.errors.items()))
+        others = " (all of them are in .errors)" if len(errors) > 1 else ""
+        line = f"{len(errors)} of {tasks} tasks were not learned, the others were: {name}: {error}"
+        super().__init__(line + others)
+
+
+def learn_in_parallel(learner: ImpressLearner, tasks: Any, workers: Workers) -> None:
+    """Learns those of the tasks that the store does not have yet.
+
+    - tasks: name -> data, or pairs of both from any iterable; data may be a function without
+      arguments, which a worker calls.
+    - workers: the number of processes, "ray" for the cluster that Ray is connected to, or an
+      executor, to which the learner is sent with each chunk.
+
+    Raises TasksFailedError after all others were learned.
+    """
+    if workers != "ray" and not isinstance(workers, Executor):
+        workers = check_integer("workers", workers, 1)
+    store, errors, count = learner._store, dict[str, ImpressLearnError](), 0
+    store.database.check_writable()
+
+    def new_tasks() -> Iterator[tuple[str, Any]]:
+        nonlocal count
+        for name, data in _pairs(tasks):
+            if check_name(name) not in learner.tasks_:
+                count += 1
+                yield name, data
+
+    remaining = new_tasks()
+    # The first task decides what all others share.
+    while learner.tasks_.first() is None and (pair := next(remaining, None)) is not None:
+        try:
+            learner.learn_task(pair[0], _loaded(pair[1]))
+        except ImpressLearnError as error:
+            errors[pair[0]] = error
+    with _submitting(_packed(learner), workers) as (submit, number):
+        chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
+        for rows, failed in _results(submit, chunks, WAITING * number):
+            # Another process may have learned some of them meanwhile.
+            store.commit_many([row for row in rows if row.name not in learner.tasks_])
+            errors |= failed
+    if errors:
+        raise TasksFailedError(errors, count)
+
+
+def learn_chunk(source: str | bytes, key: str, chunk: Chunk) -> Learned:
+    """What a worker does: learns tasks with a copy of the learner, and keeps none of them.
+
+    - source: the learner as `_packed` wrote it, or the file with that.
+    - key: of this learner, which the worker keeps for the next chunk.
+    """
+    import cloudpickle
+
+    if key not in _learners:
+        torch.set_num_threads(1)
+        packed = Path(source).read_bytes() if isinstance(source, str) else source
+        _learners.clear()
+        _learners[key] = cloudpickle.loads(packed)
+        _learners[key]._store.features.adds_shared = False
+    learner, errors, rows = _learners[key], dict[str, ImpressLearnError](), list[TaskRow]()
+    for name, data in chunk:
+        try:
+            learner.learn_task(name, _loaded(data))
+        except ImpressLearnError as error:
+            errors[name] = error
+        else:
+            rows += learner._store.rows.task_rows(name)
+            learner.remove_task(name)
+    return rows, errors
+
+
+_learners: dict[str, ImpressLearner] = {}  # of this worker
+
+
+def _pairs(tasks: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(tasks, Iterable):
+        kind = type(tasks).__name__
+        raise InputError(f"tasks must be a mapping or pairs of names and data, got {kind}")
+    for pair in tasks.items() if isinstance(tasks, Mapping) else tasks:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InputError(f"tasks must be pairs (name, data), got {type(pair).__name__}")
+        yield pair
+
+
+def _loaded(data: Any) -> Any:
+    return data() if callable(data) and not hasattr(data, "__len__") else data
+
+
+def _packed(learner: ImpressLearner) -> bytes:
+    """The learner with its first task alone."""
+    import cloudpickle
+
+    alone = copy.copy(learner)
+    alone.progress, alone._store = False, learner._store.with_first_task()
+    return cloudpickle.dumps(alone)
+
+
+@contextmanager
+def _submitting(
+    packed: bytes, workers: Workers
+) -> Iterator[tuple[Callable[[Chunk], Future[Learned]], int]]:
+    """Gives what submits a chunk, and the number of workers."""
+    key = uuid.uuid4().hex
+    if isinstance(workers, Executor):
+        number = getattr(workers, "_max_workers", None) or 8
+        yield lambda chunk: workers.submit(learn_chunk, packed, key, chunk), number
+        return
+    if workers == "ray":
+        try:
+            import ray
+        except ImportError:
+            line = "workers='ray' needs Ray: pip install 'impresslearn[ray]'"
+            raise MissingDependencyError(line) from None
+        placed = ray.put(packed)
+        remote: Any = ray.remote(num_cpus=1, max_retries=MOST_DEATHS)(learn_chunk)
+        number = int(ray.cluster_resources().get("CPU", 1))
+        yield lambda chunk: remote.remote(placed, key, chunk).future(), number
+        return
+    from joblib.externals.loky import get_reusable_executor
+
+    number = int(workers)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, key)
+        file.write_bytes(packed)
+
+        def submit(chunk: Chunk) -> Future[Learned]:
+            # A new executor takes the place of one that lost a process.
+            return get_reusable_executor(number).submit(learn_chunk, str(file), key, chunk)
+
+        yield submit, number
+
+
+def _results(
+    submit: Callable[[Chunk], Future[Learned]], chunks: Iterator[Chunk], most: int
+) -> Iterator[Learned]:
+    """What became of chunks, as they are finished; at most this many wait."""
+    waiting: dict[Future[Learned], Chunk] = {}
+    deaths = 0
+    while True:
+        for chunk in islice(chunks, most - len(waiting)):
+            waiting[submit(chunk)] = chunk
+        if not waiting:
+            return
+        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        lost = []
+        for future in done:
+            chunk = waiting.pop(future)
+            try:
+                yield future.result()
+            except BrokenExecutor:
+                lost.append(chunk)
+        deaths += bool(lost)
+        if deaths > MOST_DEATHS:
+            raise InputError(f"workers died {deaths} times, perhaps for lack of memory")
+        for chunk in lost:
+            waiting[submit(chunk)] = chunk

@@ -1,0 +1,168 @@
+"""Many tasks in several processes: the same bits, whatever dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import impresslearn as il
+from impresslearn.errors import InputError
+from impresslearn.learner.parallel import CHUNK, TasksFailedError
+from toys import refused
+
+TASKS = 2 * CHUNK + 5
+HERE = Path(__file__)
+
+
+def data_of(number: int, calls: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """Three classes of 60 inputs; `calls` is a folder that notes who asked."""
+    if calls:
+        Path(calls, f"{number}-{time.time_ns()}").touch()
+    draws = np.random.default_rng(number)
+    labels = np.arange(60) % 3
+    centres = draws.normal(size=(3, 8)) * 2
+    return (centres[labels] + draws.normal(size=(60, 8))).astype(np.float32), labels
+
+
+def dying_once(number: int, folder: str) -> tuple[np.ndarray, np.ndarray]:
+    """Kills its worker the first time."""
+    mark = Path(folder, f"died-{number}")
+    if number in (5, CHUNK + 3) and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return data_of(number)
+
+
+def body() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def new_learner() -> il.ImpressLearner:
+    backbone = il.adapt(body(), head="own", input_shape=(8,))
+    return il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+
+
+def tasks(count: int = TASKS, load: object = data_of, **settings: object) -> dict[str, object]:
+    return {f"task-{number}": partial(load, number, **settings) for number in range(count)}
+
+
+def contents(learner: il.ImpressLearner) -> dict[str, tuple[bytes | None, ...]]:
+    """What each task learned, without times."""
+    rows = learner._store.rows.task_rows()
+    return {row.name: (row.coefficients, row.profile, row.form) for row in rows}
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, tuple[bytes | None, ...]]:
+    """The tasks learned by one process, one by one."""
+    learner = new_learner()
+    for name, load in tasks().items():
+        learner.learn_task(name, load())
+    return contents(learner)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_number_of_workers_changes_no_bit(workers, alone):
+    learner = new_learner().learn_tasks(iter(tasks().items()), workers=workers)
+    assert contents(learner) == alone
+    assert learner.score(data_of(7), "task-7") > 0.9
+
+
+def test_any_executor_serves(alone):
+    learner = new_learner()
+    with ProcessPoolExecutor(1) as executor:
+        learner.learn_tasks(tasks(CHUNK + 2), workers=executor)
+    learned = contents(learner)
+    assert learned == {name: alone[name] for name in tasks(CHUNK + 2)}
+
+
+def test_killed_workers_lose_nothing(alone, tmp_path):
+    learner = new_learner().learn_tasks(tasks(load=dying_once, folder=str(tmp_path)), workers=2)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert contents(learner) == alone
+
+
+def test_a_failing_task_stops_no_other(alone):
+    wanted = tasks(CHUNK + 8)
+    wanted["task-12"] = partial(np.zeros, (3, 8))
+    wanted["task-9"] = (np.full((4, 8), np.nan, np.float32), [0, 1, 0, 1])
+    learner = new_learner()
+    with pytest.raises(TasksFailedError, match=r"^2 of 72 tasks were not learned") as caught:
+        learner.learn_tasks(wanted, workers=1)
+    assert set(caught.value.errors) == {"task-9", "task-12"}
+    assert "\n" not in str(caught.value)
+    assert len(learner.tasks_) == CHUNK + 6
+    assert contents(learner)["task-11"] == alone["task-11"]
+
+
+DRIVER = f"""
+import sys; sys.path[:0] = [{str(HERE.parent)!r}, {str(HERE.parents[1])!r}]
+import impresslearn as il
+from test_parallel import body, tasks
+if __name__ == "__main__":
+    path, calls = sys.argv[1:]
+    with il.open_store(path, module=body(), progress=False) as learner:
+        learner.learn_tasks(tasks(calls=calls), workers=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
+    path, calls, script = tmp_path / "s.impress", tmp_path / "calls", tmp_path / "driver.py"
+    calls.mkdir()
+    script.write_text(DRIVER)
+    new_learner().save(path)
+    command = [sys.executable, str(script), str(path), str(calls)]
+    driver = subprocess.Popen(command, start_new_session=True)
+    until = time.time() + 120
+    while not 1 < len(il.open_store(path, module=body(), readonly=True).tasks_) < TASKS:
+        assert time.time() < until
+        assert driver.poll() is None
+        time.sleep(0.02)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    with il.open_store(path, module=body(), readonly=True) as store:
+        kept = set(store.tasks_)
+    before = len(list(calls.iterdir()))
+    assert 1 < len(kept) < TASKS
+    subprocess.run(command, check=True, timeout=300)
+    with il.open_store(path, module=body(), readonly=True) as store:
+        assert contents(store) == alone
+    asked = sorted(calls.iterdir(), key=lambda file: file.name.partition("-")[2])[before:]
+    assert {f"task-{file.name.partition('-')[0]}" for file in asked} == set(tasks()) - kept
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same(alone):
+    ray = pytest.importorskip("ray")
+    path = os.pathsep.join(map(str, (HERE.parent, HERE.parents[1])))
+    settings = {"env_vars": {"PYTHONPATH": f"{path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=settings)
+    try:
+        learner = new_learner().learn_tasks(tasks(), workers="ray")
+    finally:
+        ray.shutdown()
+    assert contents(learner) == alone
+
+
+def test_wrong_calls_are_one_line():
+    learner = new_learner()
+    refused("workers must be", learner.learn_tasks, tasks(2), workers=0)
+    refused("leave out batched", learner.learn_tasks, tasks(2), workers=1, batched=True)
+    refused("tasks must be a mapping or pairs", learner.learn_tasks, 5, workers=1)
+    refused("tasks must be pairs", learner.learn_tasks, ["a", "b"], workers=1)
+    with pytest.raises(InputError):
+        learner.learn_tasks([(3, data_of(0))], workers=1)
+    assert not learner.tasks_
