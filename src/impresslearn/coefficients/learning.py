@@ -46,7 +46,7 @@ CONTROLS = 60
 # integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
 # Shares of the budget that are aimed at: what a steady excess and the last steps leave free.
-AIM, SPARSE_AIM = 0.8, 0.7
+AIM, SPARSE_AIM = 0.92, 0.7
 HIGHEST_RISE = 12.0  # of the logarithm
 DEAD_ZONES = 20  # halvings of the range of dead zones
 

@@ -120,7 +120,6 @@ PRESETS = {
             "staged": False,
             "masks": 16,
             "fold_after": 0.5,
-            "bit_price": 0.01,
             "task_recipe": Recipe(
                 lr=0.02, epochs=40, batch_size=32, min_steps=300, label_smoothing=0.1
             ),
