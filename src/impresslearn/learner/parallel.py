@@ -17,16 +17,13 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from impresslearn.checks import check_integer, check_name
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
 from impresslearn.store.tasks import TaskRow
-
-if TYPE_CHECKING:
-    from impresslearn.learner.learner import ImpressLearner
 
 CHUNK = 64  # tasks that a worker learns before it sends them
 WAITING = 3  # chunks per worker that are read ahead
@@ -52,7 +49,7 @@ class TasksFailedError(InputError):
         super().__init__(line + others)
 
 
-def learn_in_parallel(learner: ImpressLearner, tasks: Any, workers: Workers) -> None:
+def learn_in_parallel(learner: Any, tasks: Any, workers: Workers) -> None:
     """Learns those of the tasks that the store does not have yet.
 
     - tasks: name -> data, or pairs of both from any iterable; data may be a function without
@@ -117,7 +114,7 @@ def learn_chunk(source: str | bytes, key: str, chunk: Chunk) -> Learned:
     return rows, errors
 
 
-_learners: dict[str, ImpressLearner] = {}  # of this worker
+_learners: dict[str, Any] = {}  # of this worker
 
 
 def _pairs(tasks: Any) -> Iterator[tuple[str, Any]]:
@@ -134,7 +131,7 @@ def _loaded(data: Any) -> Any:
     return data() if callable(data) and not hasattr(data, "__len__") else data
 
 
-def _packed(learner: ImpressLearner) -> bytes:
+def _packed(learner: Any) -> bytes:
     """The learner with its first task alone."""
     import cloudpickle
 
