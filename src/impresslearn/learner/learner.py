@@ -485,14 +485,19 @@ class ImpressLearner(ReadOnlySettings):
     ) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
 
-        - method: "exhaustive" ("auto": runs every task), "one_shot" (as published for SupSup) or
-          "alpha" (the ImpressLearn paper).
+        - method: "auto", "exhaustive" (runs every task), "one_shot" (as published for SupSup) or
+          "alpha" (the ImpressLearn paper). "auto" runs every task too, but of more than 256 tasks
+          over a pretrained network only the 64 whose classes are nearest to the inputs; the others
+          have the probability 0.
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
 
         Raises as `guess_task`, and UnknownTaskError for an unknown name.
         """
-        known, values = self._known_tasks(among), self.prepare(inputs)
+        values = self.prepare(inputs)
+        if among == "all" and method == "auto" and (few := self._store.index.shortlist(values)):
+            among, values = few
+        known = self._known_tasks(among)
         return guess_task(
             self.backbone,
             self.bank_,
@@ -509,11 +514,14 @@ class ImpressLearner(ReadOnlySettings):
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
 
-        - among: as in `infer_task`, whose method "exhaustive" this uses for every input.
+        - among: as in `infer_task`, whose method "auto" this uses for every input.
 
         Raises as `infer_task`.
         """
-        known, values = self._known_tasks(among), self.prepare(inputs)
+        values = self.prepare(inputs)
+        if among == "all" and (few := self._store.index.shortlist(values, one_by_one=True)):
+            among, values = few
+        known = self._known_tasks(among)
         space, frozen = self._store.features.space, self._store.frozen
         evidence = self._evidence(known, values)
         return guess_tasks(self.backbone, self.bank_, known, values, space, frozen, evidence)

@@ -59,6 +59,7 @@ from impresslearn.store.rows import (
     encode_mask,
     mask_digest,
 )
+from impresslearn.store.task_index import TaskIndex
 from impresslearn.store.tasks import LearnedTask, TaskRow, check_new_name, encode_task
 from impresslearn.store.training_run import TrainingRun
 
@@ -96,6 +97,7 @@ class Store:
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
         self.features = FeatureKnowledge(self.rows, self.committing)
+        self.index = TaskIndex(self)
         # Attributes of the network that a pass changes, which the first task learned found.
         content = self.rows.meta("changing")
         for owner, attributes in json.loads(content or b"{}").items():

@@ -1,0 +1,132 @@
+"""The shortlist of very many tasks over a pretrained network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import impresslearn as il
+import impresslearn.store.task_index as task_index
+
+FEATURES, TASKS = 8, 40
+
+
+def data_of(number: int, count: int = 60, draw: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Three classes whose centres are the task's own."""
+    centres = np.random.default_rng(number).normal(size=(3, FEATURES)) * 3
+    draws = np.random.default_rng((number, draw))
+    labels = np.arange(count) % 3
+    return (centres[labels] + draws.normal(size=(count, FEATURES))).astype(np.float32), labels
+
+
+def body() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(FEATURES, 64), nn.ReLU(), nn.Linear(64, 3))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    backbone = il.adapt(body(), head="own", input_shape=(FEATURES,))
+    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    for number in range(TASKS):
+        learner.learn_task(f"t{number}", data_of(number))
+    path = tmp_path_factory.mktemp("many") / "many.impress"
+    learner.save(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if these were very many tasks."""
+    for name, value in {
+        "MANY_TASKS": 20,
+        "SHORTLIST": 8,
+        "SHORTLIST_OF_ONE": 5,
+        "WORTH_KEEPING": 10,
+    }.items():
+        monkeypatch.setattr(task_index, name, value)
+
+
+def copied(stored: Path, folder: Path) -> il.ImpressLearner:
+    path = folder / stored.name
+    path.write_bytes(stored.read_bytes())
+    return il.open_store(path, module=body(), progress=False)
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_the_shortlist_has_the_task_that_a_full_search_finds(stored, tmp_path, size):
+    learner = copied(stored, tmp_path)
+    right = agreed = 0
+    for number in range(TASKS):
+        inputs = data_of(number, size, draw=1)[0]
+        guess = learner.infer_task(inputs)
+        assert len(guess.posterior) == 8
+        agreed += guess.best == learner.infer_task(inputs, method="exhaustive").best
+        right += guess.best == f"t{number}"
+    assert agreed >= TASKS * (0.95 if size == 1 else 1)
+    assert right > TASKS * (0.8 if size == 1 else 0.9)
+
+
+def test_inputs_one_by_one_of_several_tasks(stored, tmp_path):
+    learner = copied(stored, tmp_path)
+    inputs = np.concatenate([data_of(number, 3, draw=1)[0] for number in (3, 17, 30)])
+    exact = learner.infer_tasks(inputs, among=list(learner.tasks_))
+    assert [guess.best for guess in learner.infer_tasks(inputs)] == [each.best for each in exact]
+    assert learner.predict(inputs, per_input=True).shape == (9,)
+
+
+def test_the_index_follows_the_tasks(stored, tmp_path):
+    learner = copied(stored, tmp_path)
+    inputs = data_of(7, 8, draw=1)[0]
+    assert learner.infer_task(inputs).best == "t7"
+    learner.remove_task("t7")
+    assert learner.infer_task(inputs).best != "t7"
+    learner.learn_task("again", data_of(7))
+    assert learner.infer_task(inputs).best == "again"
+    other = data_of(99, 60)
+    learner.update_task("again", other)
+    assert learner.infer_task(data_of(99, 8, draw=1)[0]).best == "again"
+
+
+@pytest.mark.parametrize("damage", ["none", "cut", "other bytes", "gone"])
+def test_the_file_beside_the_store_is_only_a_copy(stored, tmp_path, damage, monkeypatch):
+    inputs = data_of(7, 8, draw=1)[0]
+    with copied(stored, tmp_path) as learner:
+        guess = learner.infer_task(inputs)
+    file = tmp_path / f"{stored.name}.index"
+    content = file.read_bytes()
+    changed = {"cut": content[:50], "other bytes": content[:-40] + bytes(40), "none": content}
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(changed[damage])
+    looked_at = []
+    means_of = task_index.TaskIndex._means_of
+    monkeypatch.setattr(
+        task_index.TaskIndex,
+        "_means_of",
+        lambda index, names, space: looked_at.extend(names) or means_of(index, names, space),
+    )
+    with il.open_store(tmp_path / stored.name, module=body(), readonly=True) as learner:
+        again = learner.infer_task(inputs)
+    assert (again.best, again.posterior.keys()) == (guess.best, guess.posterior.keys())
+    assert len(looked_at) == (0 if damage == "none" else TASKS)
+
+
+def test_a_folder_that_cannot_be_written_has_no_index(stored, tmp_path, monkeypatch):
+    monkeypatch.setattr(task_index, "new_file", lambda *_, **__: (_ for _ in ()).throw(OSError(30)))
+    with copied(stored, tmp_path) as learner:
+        assert learner.infer_task(data_of(7, 8, draw=1)[0]).best == "t7"
+    assert not (tmp_path / f"{stored.name}.index").exists()
+
+
+def test_in_memory_too(stored):
+    learner = il.load(stored, module=body(), progress=False)
+    inputs = data_of(7, 8, draw=1)[0]
+    assert learner.infer_task(inputs).best == "t7"
+    learner.remove_task("t7")
+    assert learner.infer_task(inputs).best != "t7"
