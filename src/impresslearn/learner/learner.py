@@ -89,7 +89,7 @@ class ImpressLearner(ReadOnlySettings):
     - penalty: λ of eq. 2, which keeps Σ |α| near 1.
     - basis_recipe, task_recipe: how masks and coefficients are optimised.
     - score_rule: whether edge-popup ranks weights by "score" or by its "magnitude".
-    - seed: of all random draws. Each training uses the next unused seed.
+    - seed: of all random draws. A training draws its own seed from this one and its name.
     - preprocessing: shape and scale of the inputs of every method; stores and exports keep it.
       None takes inputs as they are, with uint8 scaled to [0, 1].
     - start: "mixture" starts a task at a mixture of masks (eq. 1), "network" at the network without
@@ -224,7 +224,7 @@ class ImpressLearner(ReadOnlySettings):
 
         - name: a new name.
         - data: anything that `as_examples` takes.
-        - seed: of the training; the next unused one by default.
+        - seed: of the training; by default drawn from the learner's and the name.
         - note: JSON values to keep in the task's history.
 
         Raises InputError if the name is taken, the data cannot be used, or there are more classes

@@ -5,6 +5,7 @@ Nothing is committed unless it was learned to its end.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,7 +91,7 @@ class Trainer:
         store, settings, backbone = self.store, self.settings, self.store.backbone
         names = [check_name(name) for name in names]
         store.check_new_masks(names)
-        seeds = self._seeds(len(names), seeds)
+        seeds = self._seeds(names, seeds)
         if not len(seeds) == len(set(seeds)) == len(names):
             raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
         note = _checked_note(note)
@@ -141,7 +142,7 @@ class Trainer:
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             store.check_new_task(name)
-        seed_of = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
+        seed_of = dict(zip(tasks, self._seeds(list(tasks), seeds), strict=True))
         note = _checked_note(note)
         prepared: dict[str, TrainingData] = {}
         form: dict[str, Any] = {}
@@ -181,7 +182,7 @@ class Trainer:
                 f"{name!r} is a basis task: its mask is one that other tasks combine and never "
                 "changes; learn the new data as a task of another name"
             )
-        (seed,) = self._seeds(1, seed)
+        (seed,) = self._seeds([f"{name} {task.version + 1}"], seed)
         examples, seen = training_examples(backbone, data, self.preprocessing)
         classes = grown_classes(task.classes, seen, backbone.most_classes)
         missing = [label for label in task.classes if label not in seen]
@@ -488,21 +489,18 @@ class Trainer:
                 form["pixels"] = pixels
         return form
 
-    def _seeds(self, number: int, seeds: Sequence[int] | int | None) -> list[int]:
-        """The seeds as a list, or the next ones that no mask of the bank was trained with."""
+    def _seeds(self, names: Sequence[str], seeds: Sequence[int] | int | None) -> list[int]:
+        """The seeds as a list, by default of the learner's seed and each name.
+
+        So they depend neither on the order of tasks nor on what other processes learn.
+        """
         if seeds is not None:
             return list(map(check_seed, seeds if isinstance(seeds, Iterable) else [seeds]))
-        used = set()
-        for info in self.store.bank.infos:
-            if info.source == "edge_popup":
-                used.add(info.recipe.get("seed"))
-        unused: list[int] = []
-        seed = self.settings.seed + self.store.trainings()
-        while len(unused) < number:
-            if seed not in used:
-                unused.append(seed)
-            seed += 1
-        return unused
+        drawn = []
+        for name in names:
+            digest = hashlib.blake2b(f"{self.settings.seed} {name}".encode(), digest_size=4)
+            drawn.append(int.from_bytes(digest.digest(), "little"))
+        return drawn
 
 
 def _seconds_since(started: float) -> float:

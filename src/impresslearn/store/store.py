@@ -187,14 +187,6 @@ class Store:
         self.catch_up()
         self._check_mask_names(names)
 
-    def trainings(self) -> int:
-        """The number of trainings behind the bank and the tasks; a basis task counts once."""
-        number = len(self.tasks)
-        for info in self.bank.infos:
-            if info.source == "edge_popup" and info.name not in self.tasks:
-                number += 1
-        return number
-
     # Commits.
 
     def commit_basis(
