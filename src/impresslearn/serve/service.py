@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -73,7 +72,7 @@ class Service:
         """The tasks, page by page, in the order they were learned."""
         table = self.learner.tasks_
         total, end, tasks = len(table), offset + limit, []
-        for name in list(islice(table, offset, end)):
+        for name in table.page(offset, limit):
             with suppress(UnknownTaskError):  # another process has removed it since
                 info = table[name]
                 summary = {"name": name, "role": info.role, "num_classes": len(info.classes)}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels import pack
@@ -29,6 +29,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.store.database import Database
 from impresslearn.store.tasks import (
+    COMPARED_NAMES,
     UNREADABLE,
     LearnedTask,
     TaskInfo,
@@ -87,8 +88,8 @@ class Rows:
 
     def __init__(self, database: Database, backbone: Backbone) -> None:
         self.database, self.backbone = database, backbone
-        self._decoded: LRUCache[str | None, LearnedTask] = LRUCache(DECODED_TASKS)
-        self._generation: int | None = None
+        # Each with the generation of the database in which it was seen last.
+        self._decoded: LRUCache[str | None, tuple[LearnedTask, int]] = LRUCache(DECODED_TASKS)
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -99,27 +100,27 @@ class Rows:
     def task(self, name: str | None) -> LearnedTask | None:
         """The present version of a task, or None; name None: the task that was learned first.
 
-        It is decoded once for as long as nothing is committed. Raises StoreError for a damaged row.
+        It is decoded once for as long as nothing is committed, and afterwards if it has changed.
+        Raises StoreError for a damaged row.
         """
-        generation = self.database.generation()
+        generation, former = self.database.generation(), None
         if generation is not None:
             with self._lock:
-                if generation != self._generation:
-                    self._decoded.clear()
-                    self._generation = generation
-                task = self._decoded.get(name)
-            if task is not None:
-                return task
+                former, seen = self._decoded.get(name, (None, None))
+            if seen == generation:
+                return former
         if name is None:
             row = self.database.row(f"{_SELECT} WHERE t.current ORDER BY t.number LIMIT 1")
         else:
             row = self.database.row(f"{_SELECT} WHERE t.current AND t.name = ?", name)
         if row is None:
             return None
-        task = self.decode(_checked(self.database, row))
-        if generation is not None:
+        task = former
+        if former is None or row[-2] != former.digest:
+            task = self.decode(_checked(self.database, row))
+        if generation is not None and task is not None:
             with self._lock:
-                self._decoded[name] = task
+                self._decoded[name] = task, generation
         return task
 
     def tasks(self) -> Iterator[LearnedTask]:
@@ -354,8 +355,23 @@ class TaskTable(Mapping[str, TaskInfo]):
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
         task = self._rows.task(composed(name)) if isinstance(name, str) else None
         if task is None:
-            raise unknown_task(name, self)
+            raise self._unknown(name)
         return task
+
+    def _unknown(self, name: object) -> UnknownTaskError:
+        """The error for an unknown name, at the cost of a known one among any number of tasks."""
+        names = self.page(0, COMPARED_NAMES + 1)
+        if len(names) <= COMPARED_NAMES or not isinstance(name, str):
+            return unknown_task(name, names)
+        query = "SELECT name FROM tasks WHERE current AND name"
+        after = self._rows.database.rows(f"{query} > ? ORDER BY name LIMIT 9", name)
+        before = self._rows.database.rows(f"{query} < ? ORDER BY name DESC LIMIT 9", name)
+        return unknown_task(name, [close for (close,) in (*before, *after)], are_all=False)
+
+    def page(self, skipped: int, most: int) -> list[str]:
+        """Names of tasks in the order they were learned."""
+        query = "SELECT name FROM tasks WHERE current ORDER BY number LIMIT ? OFFSET ?"
+        return [name for (name,) in self._rows.database.rows(query, most, skipped)]
 
     def first(self) -> LearnedTask | None:
         """The task learned first; None while there is none."""

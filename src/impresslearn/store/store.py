@@ -554,5 +554,5 @@ def _positions(num_masks: int, residual: bool) -> list[int | None]:
 
 
 def _key(task: LearnedTask) -> str:
-    """The name of a task's weights in the cache, which no other version of any task has."""
-    return f"task {task.row_id} {task.history.get('created_at')}"
+    """The name of a task's weights in the cache: other numbers have another one."""
+    return f"task {task.digest.hex()}"

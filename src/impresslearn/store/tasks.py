@@ -26,7 +26,7 @@ from impresslearn.networks import Backbone
 
 ROLES = ("basis", "learned")
 # An unknown name is compared with this many names at most, as each comparison takes 20 µs.
-COMPARED_NAMES = 2000
+COMPARED_NAMES = 100
 # What decoding a row of another network may raise.
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 
@@ -65,6 +65,7 @@ class LearnedTask:
     - profile: what task inference knows of its inputs.
     - history: plain values about how it was learned.
     - row_id: of its row, unique among all tasks and versions of the store.
+    - digest: of everything in its row.
     """
 
     name: str
@@ -78,6 +79,7 @@ class LearnedTask:
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
     version: int = 1
     row_id: int = field(default=0, compare=False)
+    digest: bytes = field(default=b"", compare=False)
 
     @property
     def role(self) -> str:
@@ -193,6 +195,7 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         history=history,
         version=row.version,
         row_id=row.id,
+        digest=row.checksum(),
     )
 
 
@@ -251,14 +254,18 @@ def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
     return known[name]
 
 
-def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
-    """The error for a name that is not among the known tasks, naming the closest of them."""
+def unknown_task(name: object, known: Collection[str], are_all: bool = True) -> UnknownTaskError:
+    """The error for a name that is not among the known tasks, naming the closest of them.
+
+    - known: names of tasks; are_all: whether there are no others.
+    """
     if not known:
         return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")
     compared = list(islice(known, COMPARED_NAMES))
     close = nearest(name, compared)
     names = ", ".join(map(repr, close or compared[:3]))
-    among = f"{len(known)}{'; close: ' if close else ', such as '}{names}"
+    count = str(len(known)) if are_all else f"more than {COMPARED_NAMES}"
+    among = f"{count}{'; close: ' if close else ', such as '}{names}"
     if isinstance(name, str):
         return UnknownTaskError(f"no task named {name!r} among {among}")
     return UnknownTaskError(f"a task's name must be one string, as {names}, got {shown(name)}")
