@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from impresslearn.errors import MissingDataError as MissingDataError
     from impresslearn.errors import MissingDependencyError as MissingDependencyError
     from impresslearn.errors import StoreError as StoreError
+    from impresslearn.errors import TasksFailedError as TasksFailedError
     from impresslearn.errors import TrainingError as TrainingError
     from impresslearn.errors import UnknownTaskError as UnknownTaskError
     from impresslearn.hub import from_hub as from_hub
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "data": "Examples Inputs Prepared Preprocessing",
     "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreError"
-    " TrainingError UnknownTaskError",
+    " TasksFailedError TrainingError UnknownTaskError",
     "hub": "from_hub push_to_hub",
     "inference": "TaskGuess score_inference",
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",

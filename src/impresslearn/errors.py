@@ -7,7 +7,7 @@ shown goes through `visible`.
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from unicodedata import category
 
@@ -45,6 +45,20 @@ class TrainingError(ImpressLearnError, ArithmeticError):
 
 class StoreError(ImpressLearnError, ValueError):
     """A store file that cannot be used: damaged, foreign, busy, or with no room to write."""
+
+
+class TasksFailedError(InputError):
+    """Some of many tasks could not be learned; all others are in the store.
+
+    - errors: name -> its error.
+    """
+
+    def __init__(self, errors: Mapping[str, ImpressLearnError], tasks: int) -> None:
+        self.errors = dict(errors)
+        name, error = next(iter(self.errors.items()))
+        others = " (all of them are in .errors)" if len(errors) > 1 else ""
+        line = f"{len(errors)} of {tasks} tasks were not learned, the others were: {name}: {error}"
+        super().__init__(line + others)
 
 
 class InputScaleWarning(UserWarning):

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from impresslearn.errors import InputError
-from impresslearn.learner.parallel import CHUNK, TasksFailedError
+from impresslearn.errors import InputError, TasksFailedError
+from impresslearn.learner.parallel import CHUNK
 from toys import refused
 
 TASKS = 2 * CHUNK + 5

@@ -31,7 +31,7 @@ from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Features, Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
-from impresslearn.errors import InputError
+from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import (
     InferenceMethod,
@@ -57,6 +57,7 @@ from impresslearn.networks.inputs import check_backbone, checked_inputs, spread_
 from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, labels_of
 from impresslearn.store import CACHE_BYTES, LearnedTask, Store, TaskInfo, TaskTable, save_file
+from impresslearn.store.encoded import EncodedTask, OnConflict, commit_encoded, encode_tasks
 from impresslearn.store.store_files import Weights
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
@@ -350,6 +351,27 @@ class ImpressLearner(ReadOnlySettings):
         self._store.remove_task(name)
         return self
 
+    def encoded(self, names: Sequence[str]) -> list[EncodedTask]:
+        """Learned tasks as bytes, for a learner with the same network and masks on any machine.
+
+        They can be pickled. Raises UnknownTaskError, and InputError for a basis task.
+        """
+        return encode_tasks(self._store, names)
+
+    def commit_encoded(
+        self, tasks: Sequence[EncodedTask], *, on_conflict: OnConflict = "error"
+    ) -> dict[str, str | ImpressLearnError]:
+        """Adds tasks that were learned elsewhere, all in one transaction.
+
+        - tasks: of `encoded`.
+        - on_conflict: for names that this learner has: "error", "version" (the next version, unless
+          nothing differs) or "skip".
+
+        Returns by name "new", "version 2", "unchanged", "skipped", or the error of a task that was
+        not taken over, which stops no other.
+        """
+        return commit_encoded(self._store, tasks, on_conflict)
+
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
         """Learns the principal components of the features under all masks, for readouts.
 
@@ -567,7 +589,8 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Writes everything to one new file, whole or not at all; `load` and `open_store` read it.
 
-        - tasks: only these and the masks they need; by default all.
+        - tasks: only these and the masks they need; an empty list keeps all masks and no task, as a
+          base for tasks to come. By default everything.
         - weights: "stored", or "seed" to keep only the network's settings and its SHA-256.
         - overwrite: whether an existing file may be replaced.
 

@@ -22,7 +22,12 @@ from typing import Any
 import torch
 
 from impresslearn.checks import check_integer, check_name
-from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
+from impresslearn.errors import (
+    ImpressLearnError,
+    InputError,
+    MissingDependencyError,
+    TasksFailedError,
+)
 from impresslearn.store.tasks import TaskRow
 
 CHUNK = 64  # tasks that a worker learns before it sends them
@@ -33,20 +38,6 @@ Workers = int | str | Executor
 Chunk = Sequence[tuple[str, Any]]
 # The rows of a chunk's tasks, and the errors of those that could not be learned.
 Learned = tuple[list[TaskRow], dict[str, ImpressLearnError]]
-
-
-class TasksFailedError(InputError):
-    """Some of many tasks could not be learned; all others are in the store.
-
-    - errors: name -> its error.
-    """
-
-    def __init__(self, errors: Mapping[str, ImpressLearnError], tasks: int) -> None:
-        self.errors = dict(errors)
-        name, error = next(iter(self.errors.items()))
-        others = " (all of them are in .errors)" if len(errors) > 1 else ""
-        line = f"{len(errors)} of {tasks} tasks were not learned, the others were: {name}: {error}"
-        super().__init__(line + others)
 
 
 def learn_in_parallel(learner: Any, tasks: Any, workers: Workers) -> None:

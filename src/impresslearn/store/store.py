@@ -528,11 +528,15 @@ class Store:
 
     def _feature_key(self, position: int | None) -> Hashable:
         """What the features under one mask depend on, beside the network: equal in any store."""
-        if position is not None and position not in self._mask_digests:
-            self._mask_digests[position] = mask_digest(self._bank.packed(position)[1])
-        mask = None if position is None else self._mask_digests[position]
+        mask = None if position is None else self.mask_digest(position)
         gathered = None if self.backbone.pretrained else self.shared
         return mask, None if gathered is None else self.backbone.fingerprint(gathered)
+
+    def mask_digest(self, position: int) -> bytes:
+        """A digest of the bits of a mask."""
+        if position not in self._mask_digests:
+            self._mask_digests[position] = mask_digest(self._bank.packed(position)[1])
+        return self._mask_digests[position]
 
     def _check_masks_of(self, task: LearnedTask) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""

@@ -119,7 +119,8 @@ def save_file(
     - settings: of the learner, as plain values.
     - weights: "stored", or "seed" where the network can be drawn again from its settings.
     - overwrite: whether a file of that name may be replaced.
-    - names: the tasks to write, with the masks up to the last one that they combine; None for all.
+    - names: the tasks to write, with the masks up to the last one that they combine; an empty list
+      for all masks and no task, None for everything.
 
     Raises InputError for a path that is taken, UnknownTaskError for an unknown name, and StoreError
     where the file cannot be written.
@@ -230,6 +231,7 @@ def _complete(
                 rows.remove_task(name)
             rows.keep_in_class_map(names)
             write(_UNUSED_DOCUMENTS)
+        if names:  # without any task it is a base for tasks to come, with all masks
             (needed,) = database.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
             write("DELETE FROM masks WHERE position >= ?", needed)
             unneeded = "SELECT min(number) FROM projections WHERE num_masks > ?"

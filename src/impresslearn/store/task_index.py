@@ -28,7 +28,7 @@ from impresslearn.inference.feature_scores import (
 
 MANY_TASKS = 256  # fewer are judged one by one
 SHORTLIST, SHORTLIST_OF_ONE = 64, 16  # tasks for a batch, and for one of many inputs
-COORDINATES = 32
+COORDINATES = 64
 WORTH_KEEPING = 1000  # new tasks, after which the index is written beside the store
 SUFFIX = ".index"
 

@@ -1,0 +1,113 @@
+"""Tasks that travel between machines, as rows of a store and a digest of what they stand on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from impresslearn.checks import check_choice, check_kind
+from impresslearn.coefficients.parametrisation import from_plain
+from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.store.rows import Rows
+from impresslearn.store.store import Store
+from impresslearn.store.tasks import TaskRow, name_taken
+
+OnConflict = Literal["error", "version", "skip"]
+
+
+@dataclass(frozen=True)
+class EncodedTask:
+    """A learned task as bytes, to be committed where the same network and masks are.
+
+    - row: what a store keeps of it. It can be pickled.
+    - base: a digest of the network, masks and shared features that it was learned over.
+    """
+
+    row: TaskRow
+    base: bytes
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self.row.name
+
+
+def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
+    """Learned tasks in their present version.
+
+    Raises UnknownTaskError, and InputError for a basis task.
+    """
+    encoded = []
+    for name in names:
+        task = store.tasks.learned(name)
+        if task.role == "basis":
+            raise InputError(f"{name!r} is a basis task: its mask travels with the store, by save")
+        row = list(store.rows.task_rows(task.name))[-1]
+        encoded.append(EncodedTask(row, _base(store, row)))
+    return encoded
+
+
+def commit_encoded(
+    store: Store, tasks: Sequence[EncodedTask], on_conflict: OnConflict
+) -> dict[str, str | ImpressLearnError]:
+    """Writes tasks in one transaction; what became of each, an error among them, by its name."""
+    check_choice("on_conflict", on_conflict, get_args(OnConflict))
+    outcomes: dict[str, str | ImpressLearnError] = {}
+    with store.committing, store.database.transaction():
+        for encoded in tasks:
+            check_kind("an encoded task", encoded, EncodedTask)
+            try:
+                outcomes[encoded.name] = _commit(store, encoded, on_conflict)
+            except ImpressLearnError as error:
+                outcomes[encoded.name] = error
+    return outcomes
+
+
+def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
+    row = encoded.row
+    if encoded.base != _base(store, row):
+        raise InputError(
+            f"task {row.name!r} was learned over another network, or over masks or shared features "
+            "that this store does not have; save its store with tasks=[] and begin from that"
+        )
+    present = list(store.rows.task_rows(row.name))
+    if not present:
+        store.rows.add_task(replace(row, version=1))
+        return "new"
+    if on_conflict == "error":
+        raise name_taken(row.name)
+    if on_conflict == "skip":
+        return "skipped"
+    numbers = ("mask", "num_masks", "form", "coefficients", "statistics", "profile")
+    if all(getattr(row, part) == getattr(present[-1], part) for part in numbers):
+        return "unchanged"
+    store.rows.add_task(replace(row, version=present[-1].version + 1))
+    return f"version {present[-1].version + 1}"
+
+
+def _base(store: Store, row: TaskRow) -> bytes:
+    """A digest of what the numbers of a task mean: equal only where they mean the same."""
+    digest = hashlib.blake2b(store.backbone.identity.encode(), digest_size=16)
+    for position in range(min(row.num_masks, len(store.bank))):
+        digest.update(store.mask_digest(position))
+    if row.num_masks > len(store.bank):
+        digest.update(b"masks are missing")
+    for part in _shared(store.rows, row):
+        digest.update(repr(part).encode())
+    return digest.digest()
+
+
+def _shared(rows: Rows, row: TaskRow) -> list[Any]:
+    """The checksums of what the store has once and a task reads."""
+    checksums = [rows.database.row("SELECT checksum FROM meta WHERE name = 'shared'")]
+    form = json.loads(row.form)
+    if form.get("profile") == "features":
+        checksums.append(rows.database.row("SELECT checksum FROM meta WHERE name = 'features'"))
+    number = max((getattr(part, "projection", 0) for part in from_plain(form["parts"])), default=0)
+    if number:
+        query = "SELECT checksum FROM projections WHERE number = ?"
+        checksums.append(rows.database.row(query, number))
+    return checksums

@@ -1,0 +1,99 @@
+"""Tasks that travel from one machine to another."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import impresslearn as il
+from impresslearn.errors import InputError, UnknownTaskError
+from toys import blobs, lenet, quick_learner, refused
+
+INPUTS = blobs(0)[0]
+
+
+def base(seed: int = 0) -> il.ImpressLearner:
+    return quick_learner(lenet()).add_random_masks(3, seed=seed)
+
+
+def travelled(learner: il.ImpressLearner, *names: str) -> list[object]:
+    return pickle.loads(pickle.dumps(learner.encoded(names)))
+
+
+def test_tasks_and_new_versions_come_home_bit_for_bit():
+    home, away = base(), base()
+    away.learn_task("a", blobs(0)).learn_task("b", blobs(1))
+    assert home.commit_encoded(travelled(away, "a", "b")) == {"a": "new", "b": "new"}
+    away.update_task("a", blobs(2))
+    tasks = travelled(away, "a", "b")
+    assert home.commit_encoded(tasks, on_conflict="skip") == {"a": "skipped", "b": "skipped"}
+    outcome = home.commit_encoded(tasks, on_conflict="version")
+    assert outcome == {"a": "version 2", "b": "unchanged"}
+    for name in "ab":
+        assert torch.equal(home.logits(INPUTS, name), away.logits(INPUTS, name))
+    assert [info.version for info in home.versions("a")] == [1, 2]
+    outcome = home.commit_encoded(tasks)
+    assert {type(error) for error in outcome.values()} == {InputError}
+    assert "learned already" in str(outcome["a"])
+
+
+def test_a_bad_task_stops_no_other():
+    home, away = base(), base()
+    away.learn_task("a", blobs(0))
+    other = base(seed=1).learn_task("other masks", blobs(0))
+    more = base().add_random_masks(1).learn_task("more masks", blobs(0))
+    network = quick_learner(lenet(seed=5)).add_random_masks(3, seed=0)
+    network.learn_task("other network", blobs(0))
+    tasks = [
+        *other.encoded(["other masks"]),
+        *more.encoded(["more masks"]),
+        *network.encoded(["other network"]),
+        *away.encoded(["a"]),
+    ]
+    outcome = home.commit_encoded(tasks)
+    assert outcome.pop("a") == "new"
+    for name, error in outcome.items():
+        assert f"task {name!r} was learned over another network" in str(error)
+        assert "\n" not in str(error)
+    assert list(home.tasks_) == ["a"]
+
+
+def test_shared_features_must_be_the_same():
+    torch.manual_seed(0)
+    body = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+    def learner() -> il.ImpressLearner:
+        backbone = il.adapt(body, head="own", input_shape=(16,))
+        return il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+
+    home, away, third = learner(), learner(), learner()
+    for each, data in ((home, 0), (away, 0), (third, 1)):
+        each.learn_task("first", blobs(data)).learn_task("b", blobs(2))
+    home.remove_task("b")
+    assert home.commit_encoded(away.encoded(["b"])) == {"b": "new"}  # the same first task
+    assert torch.equal(home.logits(INPUTS, "b"), away.logits(INPUTS, "b"))
+    home.remove_task("b")
+    assert "shared features" in str(home.commit_encoded(third.encoded(["b"]))["b"])
+    assert "b" not in home.tasks_
+
+
+def test_a_base_to_begin_from_keeps_the_masks(tmp_path):
+    home = base().learn_task("a", blobs(0))
+    home.save(tmp_path / "base.impress", tasks=[])
+    away = il.load(tmp_path / "base.impress", progress=False)
+    assert (len(away.bank_), list(away.tasks_)) == (3, [])
+    away.learn_task("b", blobs(1))
+    assert home.commit_encoded(away.encoded(["b"])) == {"b": "new"}
+    assert np.array_equal(home.predict(INPUTS, "b"), away.predict(INPUTS, "b"))
+
+
+def test_wrong_calls_are_one_line():
+    learner = base().learn_basis("basis", blobs(0))
+    refused("basis task", learner.encoded, ["basis"])
+    refused("no task named 'x'", learner.encoded, ["x"], error=UnknownTaskError)
+    refused("on_conflict must be", learner.commit_encoded, [], on_conflict="overwrite")
+    with pytest.raises(InputError, match="an encoded task must be"):
+        learner.commit_encoded(["a"])
