@@ -58,6 +58,7 @@ from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, labels_of
 from impresslearn.store import CACHE_BYTES, LearnedTask, Store, TaskInfo, TaskTable, save_file
 from impresslearn.store.encoded import EncodedTask, OnConflict, commit_encoded, encode_tasks
+from impresslearn.store.mixed_batch import mixed_logits
 from impresslearn.store.store_files import Weights
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
@@ -435,9 +436,9 @@ class ImpressLearner(ReadOnlySettings):
         """The labels of inputs, as an array (n,).
 
         - inputs: (n, ...), raw unless they are `Prepared`.
-        - task: one name for all rows; n names for a mixed batch, where each row is computed with
-          the rows of the same task; or None, which infers the task from the inputs. Labels of
-          different kinds give an array of dtype object.
+        - task: one name for all rows; n names for a mixed batch, in which tasks that read the same
+          features share one pass of the network; or None, which infers the task from the inputs.
+          Labels of different kinds give an array of dtype object.
         - per_input: without task, True infers the most likely task of each input by itself; False
           infers one task for all inputs, which is surer.
 
@@ -460,20 +461,14 @@ class ImpressLearner(ReadOnlySettings):
             logits = self._store.view(learned).logits(self.backbone, values)
             return labels_of(logits, learned.classes)
         names = check_task_names(task, len(values))
-        positions: dict[str, list[int]] = {}
-        for position, name in enumerate(names):
-            positions.setdefault(name, []).append(position)
-        for name in positions:
-            self.tasks_.learned(name)  # before anything is computed
-        parts = {}
-        for name, rows in positions.items():
-            parts[name] = self.predict(Prepared(values[rows]), name)
-        together = np.concatenate([*parts.values()] or [np.array([])])
-        kinds = {part.dtype.kind for part in parts.values()}
-        labels = np.empty(len(names), dtype=object if len(kinds) > 1 else together.dtype)
-        for name, rows in positions.items():
-            labels[rows] = parts[name]
-        return labels
+        labels: list[Any] = [None] * len(names)
+        for part in mixed_logits(self._store, values, names):
+            for row, learned, best in zip(
+                part.rows, part.tasks, part.logits.argmax(dim=1).tolist(), strict=True
+            ):
+                labels[row] = learned.classes[best]
+        kinds = set(map(type, labels))
+        return np.array(labels, dtype=object if len(kinds) > 1 else None)
 
     def score(self, data: Any, task: str) -> float:
         """A task's accuracy in [0, 1] on labelled data. Raises as `predict`, and for new labels.

@@ -15,8 +15,8 @@ from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
-from impresslearn.networks.prediction import labels_of
 from impresslearn.serve.requests import InferRequest, InputsRequest, PredictRequest, TaskName
+from impresslearn.store.mixed_batch import mixed_logits
 
 Answer = dict[str, Any]
 Label = int | str
@@ -120,16 +120,11 @@ class Service:
         labels: list[Any] = [None] * len(names)
         logits: list[Any] = [None] * len(names)
         versions = {}
-        for name in dict.fromkeys(names):
-            # One look at the store for both labels and weights, which belong together even if
-            # another process replaces the task meanwhile.
-            task = self.learner.task_model(name)
-            rows = [row for row, row_name in enumerate(names) if row_name == name]
-            outputs = task.logits(inputs[rows])
-            versions[name] = task.version
-            for row, label in zip(rows, labels_of(outputs, task.classes).tolist(), strict=True):
-                labels[row] = label
+        for part in mixed_logits(self.learner._store, inputs, names):
+            best = part.logits.argmax(dim=1).tolist()
+            for row, task, place in zip(part.rows, part.tasks, best, strict=True):
+                labels[row], versions[task.name] = task.classes[place], task.version
             if with_logits:
-                for row, numbers in zip(rows, outputs.double().tolist(), strict=True):
+                for row, numbers in zip(part.rows, part.logits.double().tolist(), strict=True):
                     logits[row] = numbers
         return Predictions(labels=labels, versions=versions, logits=logits if with_logits else None)

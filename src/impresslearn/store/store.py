@@ -98,6 +98,8 @@ class Store:
         self.committing, self._adopting = forkable_lock(), forkable_lock()
         self.features = FeatureKnowledge(self.rows, self.committing)
         self.index = TaskIndex(self)
+        # Whether the network ends with its head; None before it was looked at.
+        self.has_plain_head: bool | None = None
         # Attributes of the network that a pass changes, which the first task learned found.
         content = self.rows.meta("changing")
         for owner, attributes in json.loads(content or b"{}").items():
@@ -438,12 +440,19 @@ class Store:
     def view(self, task: LearnedTask, *, evict_others: bool = True) -> TaskView:
         """A kept task, ready to compute; evict_others: see `WeightCache.get`."""
 
+        return self._view(task, self.statistics(task), self.weights(task, evict_others))
+
+    def weights(self, task: LearnedTask, evict_others: bool = True) -> Weights:
+        """The effective weights of a kept task, or a readout's head (f, K) over all its features.
+
+        evict_others: see `WeightCache.get`.
+        """
+
         def mixed() -> Weights:
             self._check_masks_of(task)
             return self._weights(task)
 
-        weights = self._cache.get(_key(task), mixed, evict_others)
-        return self._view(task, self.statistics(task), weights)
+        return self._cache.get(_key(task), mixed, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""

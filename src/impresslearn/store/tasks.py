@@ -79,7 +79,7 @@ class LearnedTask:
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
     version: int = 1
     row_id: int = field(default=0, compare=False)
-    digest: bytes = field(default=b"", compare=False)
+    digest: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def role(self) -> str:

@@ -1,0 +1,94 @@
+"""Batches whose rows belong to several tasks: readouts of the same features share one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from impresslearn.coefficients.readout import Readout
+from impresslearn.data import Inputs
+from impresslearn.errors import InputError
+from impresslearn.networks.prediction import TaskView
+from impresslearn.store.tasks import LearnedTask
+
+
+class MixedPart(NamedTuple):
+    """The logits (n, K) of some rows of a batch, and the task of each row."""
+
+    rows: list[int]
+    tasks: list[LearnedTask]
+    logits: Tensor
+
+
+@torch.no_grad()
+def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> Iterator[MixedPart]:
+    """The logits of every row by its own task, in parts.
+
+    - store: the `Store` of the tasks.
+    - inputs: (n, ...) as the network takes them; names: n tasks.
+
+    Equal to each task's own logits up to rounding. Raises UnknownTaskError before anything is
+    computed, and InputError for logits that are not finite.
+    """
+    tasks = {name: store.tasks.learned(name) for name in dict.fromkeys(names)}
+    groups: dict[Hashable, list[int]] = {}
+    for row, name in enumerate(names):
+        groups.setdefault(_features_of(store, tasks[name]) or name, []).append(row)
+    for group, rows in groups.items():
+        members = [tasks[names[row]] for row in rows]
+        logits = None
+        if isinstance(group, tuple) and len({names[row] for row in rows}) > 1:
+            view = store.feature_view(*group[:2])
+            logits = _stacked(store, inputs[rows], members, view)
+        if logits is not None:
+            yield MixedPart(rows, members, logits)
+            continue
+        for name in dict.fromkeys(names[row] for row in rows):
+            own = [row for row in rows if names[row] == name]
+            logits = store.view(tasks[name]).logits(store.backbone, inputs[own])
+            yield MixedPart(own, [tasks[name]] * len(own), logits)
+
+
+def _features_of(store: Any, task: LearnedTask) -> tuple[int, bool, int] | None:
+    """What the head of a readout reads, and its classes; None for a task with weights of its own.
+
+    Where norms use a batch's statistics, rows must not meet rows of other tasks.
+    """
+    parts = () if task.coefficients is None else task.coefficients.parts
+    if len(parts) != 1 or not isinstance(parts[0], Readout) or store.backbone.normalises_by_batch:
+        return None
+    return task.num_masks, parts[0].residual, len(task.classes)
+
+
+def _stacked(
+    store: Any, inputs: Tensor | Inputs, members: Sequence[LearnedTask], view: TaskView
+) -> Tensor | None:
+    """(n, K) by one pass of the networks that give the features, and all heads together.
+
+    None for a network that changes logits after its head.
+    """
+    backbone, first = store.backbone, members[0]
+    if store.has_plain_head is False or backbone.head_dtype != torch.float32:
+        return None
+    distinct = list({task.name: task for task in members}.values())
+    place = {task.name: number for number, task in enumerate(distinct)}
+    heads = [store.weights(task) for task in distinct]
+    of_row = torch.tensor([place[task.name] for task in members], device=backbone.device)
+    features = view.features(backbone, inputs).float()
+    weights = torch.stack([head["weight"] for head in heads])[of_row]
+    logits = torch.bmm(features[:, None], weights)[:, 0]
+    if "bias" in heads[0]:
+        logits += torch.stack([head["bias"] for head in heads])[of_row]
+    if store.has_plain_head is None:
+        alone = store.view(first).outputs(backbone, inputs[:1])
+        store.has_plain_head = torch.allclose(alone, logits[:1], rtol=1e-3, atol=1e-4)
+        if not store.has_plain_head:
+            return None
+    if not torch.isfinite(logits).all():
+        raise InputError(
+            "the outputs of the network are NaN or infinite; check the scale of the inputs"
+        )
+    return logits
