@@ -47,6 +47,10 @@ class StoreError(ImpressLearnError, ValueError):
     """A store file that cannot be used: damaged, foreign, busy, or with no room to write."""
 
 
+class StoreReplacedError(StoreError):
+    """Another file has taken the place of a store that is open."""
+
+
 class TasksFailedError(InputError):
     """Some of many tasks could not be learned; all others are in the store.
 

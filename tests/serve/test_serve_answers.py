@@ -75,7 +75,8 @@ def test_foreign_inputs_get_no_labels(client, direct):
 
 
 def test_health_and_tasks_page_by_page_and_one_by_one(client, direct):
-    health = client.get("/health").json()
+    health = client.get("/ready").json()
+    assert client.get("/health").json().items() <= health.items()
     assert (health["status"], health["version"]) == ("ok", __version__)
     assert (health["network"], health["input_shape"]) == ("lenet_300_100", [16])
     assert (health["tasks"], health["masks"]) == (6, 3)
@@ -104,7 +105,7 @@ def test_tasks_learned_and_removed_meanwhile_are_served_as_they_are(direct, tmp_
             other.learn_task("late", blobs(71))
             answer = ask(client, "/predict", INPUTS, task="late", logits=True)
             assert equal(answer["logits"], other.logits(INPUTS, "late"))
-            assert client.get("/health").json()["masks"] == 4
+            assert client.get("/ready").json()["masks"] == 4
             assert client.get("/tasks").json()["tasks"][-1]["name"] == "late"
             other.remove_task("late")
         assert "no task named 'late'" in problem(client.post("/predict", json=request), 404)
@@ -127,7 +128,7 @@ def test_a_learner_in_memory_is_served_and_threads_do_not_disturb_one_another():
             assert all(pool.map(right, range(24)))
 
 
-@pytest.mark.parametrize("path", ["/health", "/tasks", "/task", "/docs", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/health", "/ready", "/tasks", "/task", "/docs", "/openapi.json"])
 def test_head_is_answered_where_get_is(client, path):
     query = {"name": "new 0"} if path == "/task" else {}
     head, get = client.head(path, params=query), client.get(path, params=query)
@@ -137,7 +138,7 @@ def test_head_is_answered_where_get_is(client, path):
 def test_the_documentation_names_every_route(client):
     document = client.get("/openapi.json").json()
     routes = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    lookups = {("get", path) for path in ("/health", "/tasks", "/task")}
+    lookups = {("get", path) for path in ("/health", "/ready", "/metrics", "/tasks", "/task")}
     assert routes == lookups | {("post", "/predict"), ("post", "/infer")}
     content = document["paths"]["/predict"]["post"]["requestBody"]["content"]
     assert set(content) == {"application/json", "application/x-npy"}

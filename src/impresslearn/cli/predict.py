@@ -134,7 +134,7 @@ def serve(
         str | None,
         option(
             "TEXT",
-            "A bearer token that every request except /health and /docs needs. Prefer the "
+            "A bearer token that every request except /health, /ready and /docs needs. Prefer the "
             "environment variable: other users can see options in the list of processes.",
             envvar="IMPRESSLEARN_TOKEN",
         ),

@@ -224,6 +224,12 @@ class WeightCache:
         self.limit = limit
         self._weights: LRUCache[str, Weights] = LRUCache(limit, getsizeof=_size)
         self._lock = forkable_lock()
+        self.hits = self.misses = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights that it holds."""
+        return int(self._weights.currsize)
 
     def get(self, name: str, make: Callable[[], Weights], evict_others: bool = True) -> Weights:
         """The weights kept under `name`, made if they are not there.
@@ -235,6 +241,8 @@ class WeightCache:
         """
         with self._lock:
             weights = self._weights.get(name)
+            self.hits += weights is not None
+            self.misses += weights is None
         if weights is not None:
             return weights
         weights = make()

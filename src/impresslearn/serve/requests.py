@@ -24,11 +24,17 @@ STATUS = {UnknownTaskError: 404, InputError: 422, StoreError: 503, ClientDisconn
 ERRORS = (*STATUS, HTTPException, RequestValidationError, Exception)
 
 
-def as_array(values: Any) -> np.ndarray:
+def as_array(values: Any) -> Any:
     """Nested lists or an array as an array (n, ...) of real numbers in native byte order.
 
-    Raises InputError for rows of different lengths and for anything but numbers.
+    Inputs of several tensors are an object, name -> lists. Raises InputError for rows of different
+    lengths and for anything but numbers.
     """
+    if isinstance(values, dict) and values:
+        arrays = {name: as_array(rows) for name, rows in values.items()}
+        if len({len(array) for array in arrays.values()}) > 1:
+            raise InputError("must have the same number of rows under every name")
+        return arrays
     try:
         array = np.asarray(values)
     except ValueError:
@@ -43,7 +49,7 @@ def as_array(values: Any) -> np.ndarray:
 
 TaskName = Annotated[str, Field(min_length=1, max_length=1024)]
 TaskNames = Annotated[list[TaskName], Field(min_length=1)]
-Rows = Annotated[np.ndarray, PlainValidator(as_array), WithJsonSchema({"type": "array"})]
+Rows = Annotated[Any, PlainValidator(as_array), WithJsonSchema({"type": ["array", "object"]})]
 Model = TypeVar("Model", bound=BaseModel)
 
 

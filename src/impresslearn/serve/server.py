@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
+import signal
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from hmac import compare_digest
 from typing import Annotated, Any
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -24,6 +25,7 @@ from impresslearn.checks import check_integer, clear_calls
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
+from impresslearn.serve.pools import BoundedPool, Metrics, MetricsMiddleware
 from impresslearn.serve.requests import (
     ERRORS,
     JSON,
@@ -41,6 +43,7 @@ logger = logging.getLogger("impresslearn.serve")
 BEARER = HTTPBearer(auto_error=False)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
+PATHS = ("/health", "/ready", "/metrics", "/tasks", "/task", "/predict", "/infer")
 GRACE_SECONDS = 10
 
 
@@ -49,11 +52,13 @@ GRACE_SECONDS = 10
 class ServeSettings:
     """The token and the limits of a server.
 
-    - token: requests need the header `Authorization: Bearer TOKEN`, except for /health and /docs;
-      None lets everybody ask.
+    - token: requests need the header `Authorization: Bearer TOKEN`, except for /health, /ready and
+      /docs; None lets everybody ask.
     - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
     - max_rows: inputs in one request.
     - threads: predictions computed at the same time; others wait.
+    - infer_threads: inferences of tasks, which take longer, computed at the same time.
+    - max_waiting: inferences that may wait; further ones are answered 503 with Retry-After.
 
     Raises InputError for a setting out of range.
     """
@@ -62,9 +67,11 @@ class ServeSettings:
     max_bytes: int = 16 * 1024**2
     max_rows: int = 4096
     threads: int = 2
+    infer_threads: int = 1
+    max_waiting: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("max_bytes", "max_rows", "threads"):
+        for name in ("max_bytes", "max_rows", "threads", "infer_threads", "max_waiting"):
             check_integer(name, getattr(self, name), 1)
         if self.token is None:
             return
@@ -91,13 +98,17 @@ def create_app(
         source = opened = open_store(source, readonly=True, progress=False)
     service = Service(source, settings.max_rows)
     token = (settings.token or "").encode()
-    # Predictions have their own threads, so that /health and /tasks never wait for them.
-    pool = ThreadPoolExecutor(settings.threads, "predict")
+    # Predictions have their own threads, so that /health and /tasks never wait for them, and they
+    # do not wait for inferences.
+    predicting = BoundedPool("predict", settings.threads, MAX_CONNECTIONS)
+    inferring = BoundedPool("infer", settings.infer_threads, settings.max_waiting)
+    metrics = Metrics(PATHS, service.gauges)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        pool.shutdown(cancel_futures=True)
+        predicting.shutdown()
+        inferring.shutdown()
         if opened is not None:
             opened.close()
 
@@ -120,24 +131,33 @@ def create_app(
     for kind in ERRORS:
         app.add_exception_handler(kind, answer_error)
     guarded = APIRouter(dependencies=[Depends(check_token)] if token else [])
-    for router, path, lookup in (
+    app.add_middleware(MetricsMiddleware, metrics=metrics)
+
+    def counts() -> PlainTextResponse:
+        """Requests, their seconds, tasks and cached weights, for Prometheus."""
+        return PlainTextResponse(metrics.text())
+
+    for router, path, answer in (
         (app, "/health", service.health),
+        (app, "/ready", service.ready),
+        (guarded, "/metrics", counts),
         (guarded, "/tasks", service.tasks),
         (guarded, "/task", service.task),
     ):
+        lookup = _reopening(service, answer)
         router.add_api_route(path, lookup)
         # Health checks may ask by HEAD, which FastAPI does not answer by itself.
         router.add_api_route(path, lookup, methods=["HEAD"], include_in_schema=False)
-    for path, request_model, answer_model, answer in (
-        ("/predict", PredictRequest, Predictions, service.predict),
-        ("/infer", InferRequest, Inference, service.infer),
+    for path, request_model, answer_model, compute, pool in (
+        ("/predict", PredictRequest, Predictions, service.predict, predicting),
+        ("/infer", InferRequest, Inference, service.infer, inferring),
     ):
         guarded.add_api_route(
             path,
-            _prediction(request_model, answer, settings.max_bytes, pool),
+            _prediction(request_model, service, compute, settings.max_bytes, pool),
             methods=["POST"],
             response_model=answer_model,
-            description=answer.__doc__,
+            description=compute.__doc__,
             openapi_extra=_documented_body(request_model),
         )
     app.include_router(guarded)
@@ -168,6 +188,8 @@ def run_server(
     if settings.token is None and host not in LOOPBACK:
         line = "no token is set: everybody who reaches %s:%d can ask; set IMPRESSLEARN_TOKEN"
         logger.warning(line, host, port)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes ends no server
     uvicorn.run(
         app,
         host=host,
@@ -183,9 +205,10 @@ def run_server(
 
 def _prediction(
     model: type[BaseModel],
-    answer: Callable[[Any], BaseModel],
+    service: Service,
+    compute: Callable[[Any], BaseModel],
     max_bytes: int,
-    pool: ThreadPoolExecutor,
+    pool: BoundedPool,
 ) -> Callable[..., Any]:
     """A route whose requests are parsed, computed and written by the threads of the pool."""
 
@@ -193,10 +216,21 @@ def _prediction(
         body = await read_body(request, max_bytes)
 
         def work() -> str:
-            return answer(parse(model, request, body)).model_dump_json()
+            parsed = parse(model, request, body)
+            return service.answered(lambda: compute(parsed)).model_dump_json()
 
-        content = await asyncio.get_running_loop().run_in_executor(pool, work)
+        content = await pool.run(request, work)
         return Response(content, media_type=JSON)
+
+    return route
+
+
+def _reopening(service: Service, answer: Callable[..., Any]) -> Callable[..., Any]:
+    """A route of the service that reads the file which is at the store's path now."""
+
+    @wraps(answer)
+    def route(*given: Any, **named: Any) -> Any:
+        return service.answered(lambda: answer(*given, **named))
 
     return route
 

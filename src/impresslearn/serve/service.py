@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -10,11 +12,11 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from impresslearn import __version__
-from impresslearn.data import Prepared
-from impresslearn.data.examples import one_tensor
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.data import Inputs, Prepared
+from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
+from impresslearn.learner.loading import open_store
 from impresslearn.serve.requests import InferRequest, InputsRequest, PredictRequest, TaskName
 from impresslearn.store.mixed_batch import mixed_logits
 
@@ -30,6 +32,7 @@ class Predictions(BaseModel):
     """One label per row and, if asked for, one row of logits with one number per class."""
 
     labels: list[Label]
+    confidences: list[float] = Field(description="The probability of each row's label.")
     versions: dict[str, int] = Field(description="The version of each task that answered.")
     logits: list[list[float]] | None = None
 
@@ -54,15 +57,39 @@ class Service:
     def __init__(self, learner: ImpressLearner, max_rows: int) -> None:
         self.learner = learner
         self.max_rows = max_rows
+        self._reopening = threading.Lock()
+
+    def answered(self, ask: Callable[[], Any]) -> Any:
+        """An answer; where another file has taken the store's place, from that one."""
+        learner = self.learner
+        try:
+            return ask()
+        except StoreReplacedError:
+            with self._reopening:
+                if self.learner is learner:  # no other thread was faster
+                    module = None if learner.backbone.spec else learner.backbone.module
+                    path = str(learner._store.database.path)
+                    self.learner = open_store(path, module=module, readonly=True, progress=False)
+            return ask()
+
+    def gauges(self) -> dict[str, int]:
+        """Numbers of the store for `Metrics`."""
+        store = self.learner._store
+        hits, misses, resident = store.cache_counts()
+        numbers = {"tasks": len(self.learner.tasks_), "cache_hits": hits, "cache_misses": misses}
+        return numbers | {"cache_bytes": resident, "masks": len(self.learner.bank_)}
 
     def health(self) -> Answer:
+        """That the process lives; it does not look at the store."""
+        backbone = self.learner.backbone
+        about = {"network": backbone.name, "input_shape": backbone.input_shape}
+        return {"status": "ok", "version": __version__, **about}
+
+    def ready(self) -> Answer:
         """What is served; fails if the store cannot be read."""
-        backbone, preprocessing = self.learner.backbone, self.learner.preprocessing_
+        preprocessing = self.learner.preprocessing_
         return {
-            "status": "ok",
-            "version": __version__,
-            "network": backbone.name,
-            "input_shape": backbone.input_shape,
+            **self.health(),
             "preprocessing": None if preprocessing is None else preprocessing.settings(),
             "tasks": len(self.learner.tasks_),
             "masks": len(self.learner.bank_),
@@ -105,26 +132,37 @@ class Service:
         changed = {"posterior": dict(ranked[: request.top]), "labels": labels, "logits": logits}
         return Inference(**(vars(guess) | properties | changed))
 
-    def _prepared(self, request: InputsRequest) -> Tensor:
+    def _prepared(self, request: InputsRequest) -> Tensor | Inputs:
         """The inputs as the network takes them."""
-        if len(request.inputs) > self.max_rows:
-            rows = f"{len(request.inputs):,} rows"
+        several = isinstance(request.inputs, Mapping)
+        count = len(next(iter(request.inputs.values())) if several else request.inputs)
+        if count > self.max_rows:
+            rows = f"{count:,} rows"
             raise InputError(f"{rows} are more than the limit of {self.max_rows:,} per request")
         inputs = Prepared(request.inputs) if request.prepared else request.inputs
         # A copy is aligned as torch aligns memory. A body is not, and matrix products of arrays
         # that are aligned differently may differ in the last bit.
-        return one_tensor(self.learner.prepare(inputs)).clone()
+        prepared = self.learner.prepare(inputs)
+        return prepared.map(Tensor.clone) if isinstance(prepared, Inputs) else prepared.clone()
 
-    def _predictions(self, inputs: Tensor, names: list[str], with_logits: bool) -> Predictions:
+    def _predictions(
+        self, inputs: Tensor | Inputs, names: list[str], with_logits: bool
+    ) -> Predictions:
         """Predictions of rows with one task name each."""
         labels: list[Any] = [None] * len(names)
+        confidences = [0.0] * len(names)
         logits: list[Any] = [None] * len(names)
         versions = {}
         for part in mixed_logits(self.learner._store, inputs, names):
-            best = part.logits.argmax(dim=1).tolist()
-            for row, task, place in zip(part.rows, part.tasks, best, strict=True):
+            best = part.logits.float().softmax(dim=1).max(dim=1)
+            probabilities, places = best.values.tolist(), best.indices.tolist()
+            for row, task, place, probability in zip(
+                part.rows, part.tasks, places, probabilities, strict=True
+            ):
                 labels[row], versions[task.name] = task.classes[place], task.version
+                confidences[row] = round(probability, 4)
             if with_logits:
                 for row, numbers in zip(part.rows, part.logits.double().tolist(), strict=True):
                     logits[row] = numbers
-        return Predictions(labels=labels, versions=versions, logits=logits if with_logits else None)
+        shown = logits if with_logits else None
+        return Predictions(labels=labels, confidences=confidences, versions=versions, logits=shown)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.checks import check_number
-from impresslearn.errors import InputError, StoreError, visible
+from impresslearn.errors import InputError, StoreError, StoreReplacedError, visible
 from impresslearn.files import reason_of
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
@@ -313,7 +313,7 @@ class Database:
         except StoreError:
             raise StoreError(f"{self.where} was moved or deleted while it was open") from None
         if identity != self._identity:
-            raise StoreError(
+            raise StoreReplacedError(
                 f"{self.where} was replaced by another file while it was open; open it again"
             )
 

@@ -476,6 +476,10 @@ class Store:
             return {}
         return mix(bank, self.backbone.weights, equal_alphas(bank))
 
+    def cache_counts(self) -> tuple[int, int, int]:
+        """Hits and misses of the cache of weights, and its bytes."""
+        return self._cache.hits, self._cache.misses, self._cache.nbytes
+
     def close(self) -> None:
         """Closes the file."""
         self.database.close()

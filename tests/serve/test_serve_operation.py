@@ -1,0 +1,142 @@
+"""A server in operation: replaced stores, metrics, and inferences that do not hold up others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+import impresslearn as il
+from conftest import problem
+from impresslearn.serve import create_app, pools
+from impresslearn.serve.pools import BoundedPool
+from impresslearn.serve.service import Service
+from models import MODELS, padded
+from toys import blobs, quick_learner
+
+INPUTS = blobs(50)[0][:7]
+
+
+def request(task: str = "a", **more: object) -> dict[str, object]:
+    return {"inputs": INPUTS.tolist(), "task": task, **more}
+
+
+def test_a_store_replaced_by_a_rename_is_served_at_once(tmp_path):
+    path = tmp_path / "s.impress"
+    learner = quick_learner().add_random_masks(2).learn_task("a", blobs(0))
+    learner.save(path)
+    with TestClient(create_app(path), raise_server_exceptions=False) as client:
+        assert client.get("/ready").json()["tasks"] == 1
+        assert client.post("/predict", json=request("b")).status_code == 404
+        learner.learn_task("b", blobs(1)).save(tmp_path / "new.impress")
+        os.replace(tmp_path / "new.impress", path)
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: client.post("/predict", json=request("b")), range(8)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert answers[0].json()["labels"] == learner.predict(INPUTS, "b").tolist()
+        assert client.get("/ready").json()["tasks"] == 2
+        path.unlink()
+        assert client.get("/health").status_code == 200  # the process lives
+        assert "moved or deleted" in problem(client.get("/ready"), 503)
+
+
+def test_metrics_count_requests_and_the_cache(store):
+    with TestClient(create_app(store), raise_server_exceptions=False) as client:
+        for task in ("new 0", "new 0", "nope"):
+            client.post("/predict", json=request(task))
+        client.get("/no/such/route")
+        lines = client.get("/metrics").text.splitlines()
+    numbers = {}
+    for line in lines:
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            numbers[name] = float(value)
+    count = 'impresslearn_requests_total{path="/predict",status="%d"}'
+    assert (numbers[count % 200], numbers[count % 404]) == (2, 1)
+    assert numbers['impresslearn_requests_total{path="other",status="404"}'] == 1
+    assert numbers['impresslearn_request_seconds_count{path="/predict"}'] == 3
+    assert numbers['impresslearn_request_seconds_bucket{path="/predict",le="+Inf"}'] == 3
+    assert 0 < numbers['impresslearn_request_seconds_sum{path="/predict"}'] < 30
+    assert (numbers["impresslearn_tasks"], numbers["impresslearn_masks"]) == (6, 3)
+    assert numbers["impresslearn_cache_hits"] >= 1
+    assert numbers["impresslearn_cache_bytes"] > 0
+
+
+def test_confidences_are_the_probabilities_of_the_labels(client, direct):
+    answer = client.post("/predict", json=request("new 0")).json()
+    expected = direct.logits(INPUTS, "new 0").softmax(dim=1).max(dim=1).values
+    assert answer["confidences"] == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+class Client:
+    """A request whose client may go away."""
+
+    gone = False
+
+    async def is_disconnected(self) -> bool:
+        return self.gone
+
+
+def test_work_is_bounded_and_not_begun_for_clients_that_have_gone(monkeypatch):
+    monkeypatch.setattr(pools, "LOOK_SECONDS", 0.01)
+    begun, free = [], threading.Event()
+
+    async def both() -> None:
+        pool = BoundedPool("test", threads=1, waiting=1)
+        stays, leaves = Client(), Client()
+        runs = asyncio.create_task(pool.run(stays, lambda: begun.append("runs") or free.wait(30)))
+        await asyncio.sleep(0.05)
+        waits = asyncio.create_task(pool.run(leaves, lambda: begun.append("waits")))
+        await asyncio.sleep(0.05)
+        with pytest.raises(HTTPException, match="ask again later") as full:
+            await pool.run(stays, lambda: None)
+        assert (full.value.status_code, full.value.headers) == (503, {"Retry-After": "1"})
+        leaves.gone = True
+        with pytest.raises(ClientDisconnect):
+            await waits
+        free.set()
+        assert await runs
+        assert await pool.run(stays, lambda: "next") == "next"
+        pool.shutdown()
+
+    asyncio.run(both())
+    assert begun == ["runs"]
+
+
+def test_inferences_hold_up_no_predictions(store, monkeypatch):
+    free = threading.Event()
+    infer = Service.infer
+    monkeypatch.setattr(Service, "infer", lambda *of: (free.wait(30), infer(*of))[1])
+    inputs = {"inputs": INPUTS.tolist()}
+    with TestClient(create_app(store), raise_server_exceptions=False) as client:
+        with ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(client.post, "/infer", json=inputs) for _ in range(4)]
+            assert client.post("/predict", json=request("new 0")).status_code == 200
+            assert client.post("/predict", json=request("unknown")).status_code == 404
+            assert not any(answer.done() for answer in waiting)
+            free.set()
+        assert {answer.result().status_code for answer in waiting} == {200}
+
+
+def test_inputs_of_several_tensors_are_served():
+    make, data = next(pair for pair in MODELS.values() if pair[1] is padded)
+    inputs, labels = data()
+    learner = il.ImpressLearner.from_preset(il.adapt(make()), "few_labels", progress=False)
+    learner.learn_task("a", (inputs, labels))
+    few = {key: value[:5] for key, value in inputs.items()}
+    body = {"inputs": {key: value.tolist() for key, value in few.items()}, "task": "a"}
+    with TestClient(create_app(learner), raise_server_exceptions=False) as client:
+        answer = client.post("/predict", json={**body, "logits": True})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["labels"] == learner.predict(few, "a").tolist()
+        np.testing.assert_allclose(answer.json()["logits"], learner.logits(few, "a"), rtol=1e-5)
+        key = next(iter(few))
+        body["inputs"][key] = body["inputs"][key][:2]
+        assert "same number of rows" in problem(client.post("/predict", json=body), 422)
