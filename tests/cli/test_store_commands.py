@@ -60,6 +60,25 @@ def ready(folder):
     return path
 
 
+def test_tasks_are_learned_side_by_side_with_the_same_bits(folder, store, tmp_path):
+    train = [folder / "train" / f"{name}.npz" for name in "bcd"]
+    broken = tmp_path / "broken.npz"
+    broken.write_bytes(b"no archive")
+    alone = shutil.copy(store, tmp_path / "alone.impress")
+    run("learn", alone, *train[1:])
+    result = invoke("learn", store, *train, broken, "--workers", 2)
+    assert result.exit_code == 1
+    assert "1 of 4 tasks are in the store already" in result.stdout
+    assert "c: learned, " in result.stdout
+    assert "broken: " in result.stderr
+    inputs = np.load(folder / "new.npy")
+    for name in "cd":
+        logits = [il.load(path).logits(inputs, name) for path in (store, alone)]
+        assert torch.equal(*logits)
+    assert run("learn", store, train[1]).splitlines() == ["c: already learned from these data"]
+    assert "leave out --basis" in error_of("learn", store, train[0], "--workers", 2, "--update")
+
+
 @pytest.fixture
 def store(ready, tmp_path):
     """A copy that a test may change."""

@@ -1,5 +1,9 @@
 """`impresslearn learn`: data files become tasks of a store."""
 
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from impresslearn.cli.shared import (
@@ -15,11 +19,18 @@ from impresslearn.cli.shared import (
     reader_for,
     task_paths,
 )
-from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
+from impresslearn.errors import (
+    InputError,
+    MissingDataError,
+    TasksFailedError,
+    TrainingError,
+    UnknownTaskError,
+)
 from impresslearn.tables import duration, size
 
 if TYPE_CHECKING:
     from impresslearn.data import Examples, StreamedExamples
+    from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
 
 # Errors of one task's data, after which the next task can still be learned.
@@ -39,6 +50,12 @@ def learn(
     update: Annotated[
         bool, option(None, "Learn existing tasks further; old versions are kept.", "--update")
     ] = False,
+    workers: Annotated[
+        int | None, option("N", "Learn new tasks in this number of processes.", min=1)
+    ] = None,
+    ray: Annotated[
+        str | None, option("ADDRESS", "Learn new tasks on a Ray cluster; auto for this one.")
+    ] = None,
     label_column: LabelColumn = None,
     module: Module = None,
     device: Device = "cpu",
@@ -58,6 +75,13 @@ def learn(
         if features and learner.settings.granularity != "readout":
             raise InputError("--features needs a store made by `new --preset few_labels`")
         reader = reader_for(learner, label_column)
+        if workers or ray:
+            if basis or features or update:
+                raise InputError(
+                    "--workers and --ray learn new tasks: leave out --basis, --features, --update"
+                )
+            _learn_side_by_side(learner, reader, paths, workers or 1, ray)
+            return
         for name, path in paths.items():
             try:
                 examples = reader.examples(path)
@@ -76,6 +100,42 @@ def learn(
         raise InputError(f"{len(failed)} of {len(paths)} tasks failed: {', '.join(failed)}")
 
 
+def _learn_side_by_side(
+    learner: "ImpressLearner",
+    reader: "FileReader",
+    paths: Mapping[str, Path],
+    workers: int,
+    ray: str | None,
+) -> None:
+    """Learns new tasks in several processes; tasks that the store has are left out."""
+    from impresslearn.learner.parallel import learn_in_parallel
+
+    new = {name: partial(reader.examples, path) for name, path in paths.items()}
+    known = sum(name in learner.tasks_ for name in new)
+    if known:
+        echo(f"{known:,} of {len(new):,} tasks are in the store already")
+    if ray is not None:
+        os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
+
+    def committed(name: str) -> None:
+        task = learner.tasks_[name]
+        echo(f"{name}: learned, {len(task.classes)} classes, {size(task.bytes)}")
+
+    try:
+        learn_in_parallel(learner, new, "ray" if ray else workers, _note, committed)
+    except TasksFailedError as failure:
+        for name, failed in failure.errors.items():
+            error(failed, name)
+        raise InputError(f"{len(failure.errors)} of {len(new)} tasks failed") from None
+
+
+def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
+    """Marks a task by the data that it was learned from."""
+    from impresslearn.data import data_fingerprint
+
+    return {"data": data_fingerprint(examples)[:32]}
+
+
 def _learn_one(
     learner: "ImpressLearner",
     name: str,
@@ -84,10 +144,7 @@ def _learn_one(
     update: bool,
 ) -> str:
     """Learns or updates a task, unless it was learned from these data; returns a line about it."""
-    from impresslearn.data import data_fingerprint
-
-    fingerprint = data_fingerprint(examples)[:32]
-    note = {"data": fingerprint}
+    note = _note(examples)
     if name not in learner.tasks_:
         if update:
             raise UnknownTaskError(f"no task {name!r} to update; learn it first, without --update")
@@ -97,7 +154,7 @@ def _learn_one(
     for version in learner.versions(name):
         # Data of a former version count too: learning them again would undo what came after.
         former = version.history.get("metrics", {}).get("note") or {}
-        if former.get("data") == fingerprint:
+        if former.get("data") == note["data"]:
             return f"{name}: already learned from these data"
     if not update:
         raise InputError(

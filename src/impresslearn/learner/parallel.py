@@ -28,6 +28,7 @@ from impresslearn.errors import (
     MissingDependencyError,
     TasksFailedError,
 )
+from impresslearn.files import reason_of
 from impresslearn.store.tasks import TaskRow
 
 CHUNK = 64  # tasks that a worker learns before it sends them
@@ -36,17 +37,26 @@ MOST_DEATHS = 5  # of workers, before the call fails
 
 Workers = int | str | Executor
 Chunk = Sequence[tuple[str, Any]]
+NoteOf = Callable[[Any], dict[str, Any]]
 # The rows of a chunk's tasks, and the errors of those that could not be learned.
 Learned = tuple[list[TaskRow], dict[str, ImpressLearnError]]
 
 
-def learn_in_parallel(learner: Any, tasks: Any, workers: Workers) -> None:
+def learn_in_parallel(
+    learner: Any,
+    tasks: Any,
+    workers: Workers,
+    note_of: NoteOf | None = None,
+    committed: Callable[[str], None] = lambda _: None,
+) -> None:
     """Learns those of the tasks that the store does not have yet.
 
     - tasks: name -> data, or pairs of both from any iterable; data may be a function without
       arguments, which a worker calls.
     - workers: the number of processes, "ray" for the cluster that Ray is connected to, or an
       executor, to which the learner is sent with each chunk.
+    - note_of: gives the note of a task from its loaded data.
+    - committed: is called with the name of each task that is in the store.
 
     Raises TasksFailedError after all others were learned.
     """
@@ -66,20 +76,25 @@ def learn_in_parallel(learner: Any, tasks: Any, workers: Workers) -> None:
     # The first task decides what all others share.
     while learner.tasks_.first() is None and (pair := next(remaining, None)) is not None:
         try:
-            learner.learn_task(pair[0], _loaded(pair[1]))
+            _learn(learner, *pair, note_of)
         except ImpressLearnError as error:
             errors[pair[0]] = error
-    with _submitting(_packed(learner), workers) as (submit, number):
+        else:
+            committed(pair[0])
+    with _submitting(_packed(learner), note_of, workers) as (submit, number):
         chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
         for rows, failed in _results(submit, chunks, WAITING * number):
             # Another process may have learned some of them meanwhile.
-            store.commit_many([row for row in rows if row.name not in learner.tasks_])
+            new = [row for row in rows if row.name not in learner.tasks_]
+            store.commit_many(new)
             errors |= failed
+            for row in new:
+                committed(row.name)
     if errors:
         raise TasksFailedError(errors, count)
 
 
-def learn_chunk(source: str | bytes, key: str, chunk: Chunk) -> Learned:
+def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
     """What a worker does: learns tasks with a copy of the learner, and keeps none of them.
 
     - source: the learner as `_packed` wrote it, or the file with that.
@@ -96,7 +111,7 @@ def learn_chunk(source: str | bytes, key: str, chunk: Chunk) -> Learned:
     learner, errors, rows = _learners[key], dict[str, ImpressLearnError](), list[TaskRow]()
     for name, data in chunk:
         try:
-            learner.learn_task(name, _loaded(data))
+            _learn(learner, name, data, note_of)
         except ImpressLearnError as error:
             errors[name] = error
         else:
@@ -118,8 +133,9 @@ def _pairs(tasks: Any) -> Iterator[tuple[str, Any]]:
         yield pair
 
 
-def _loaded(data: Any) -> Any:
-    return data() if callable(data) and not hasattr(data, "__len__") else data
+def _learn(learner: Any, name: str, data: Any, note_of: NoteOf | None) -> None:
+    data = data() if callable(data) and not hasattr(data, "__len__") else data
+    learner.learn_task(name, data, note=note_of(data) if note_of else None)
 
 
 def _packed(learner: Any) -> bytes:
@@ -133,13 +149,13 @@ def _packed(learner: Any) -> bytes:
 
 @contextmanager
 def _submitting(
-    packed: bytes, workers: Workers
+    packed: bytes, note_of: NoteOf | None, workers: Workers
 ) -> Iterator[tuple[Callable[[Chunk], Future[Learned]], int]]:
     """Gives what submits a chunk, and the number of workers."""
     key = uuid.uuid4().hex
     if isinstance(workers, Executor):
         number = getattr(workers, "_max_workers", None) or 8
-        yield lambda chunk: workers.submit(learn_chunk, packed, key, chunk), number
+        yield lambda chunk: workers.submit(learn_chunk, packed, key, note_of, chunk), number
         return
     if workers == "ray":
         try:
@@ -147,10 +163,15 @@ def _submitting(
         except ImportError:
             line = "workers='ray' needs Ray: pip install 'impresslearn[ray]'"
             raise MissingDependencyError(line) from None
+        if not ray.is_initialized():
+            try:
+                ray.init()
+            except ConnectionError as error:
+                raise InputError(f"cannot connect to a Ray cluster: {reason_of(error)}") from None
         placed = ray.put(packed)
         remote: Any = ray.remote(num_cpus=1, max_retries=MOST_DEATHS)(learn_chunk)
         number = int(ray.cluster_resources().get("CPU", 1))
-        yield lambda chunk: remote.remote(placed, key, chunk).future(), number
+        yield lambda chunk: remote.remote(placed, key, note_of, chunk).future(), number
         return
     from joblib.externals.loky import get_reusable_executor
 
@@ -161,7 +182,7 @@ def _submitting(
 
         def submit(chunk: Chunk) -> Future[Learned]:
             # A new executor takes the place of one that lost a process.
-            return get_reusable_executor(number).submit(learn_chunk, str(file), key, chunk)
+            return get_reusable_executor(number).submit(learn_chunk, str(file), key, note_of, chunk)
 
         yield submit, number
 
