@@ -1,6 +1,7 @@
 """Commands on the tasks of a store: list, describe, check, restore and remove them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,14 +115,39 @@ def remove(
     echo(f"removed {', '.join(names)}")
 
 
-def compact(store: Store) -> None:
-    """Shrink the file after tasks were removed.
+def backup(
+    store: Store,
+    copy: Annotated[Path, typer.Argument(metavar="COPY", help="The new file.")],
+    overwrite: Annotated[
+        bool, option(None, "Replace COPY, as when a backup is put back.", "--overwrite")
+    ] = False,
+) -> None:
+    """Copy a store that others may be using.
 
-    Example: impresslearn compact shops.impress
+    Put a backup back with the same command in the other direction and --overwrite. Do not use cp:
+    a log that the old store left would spoil the new one.
+
+    Example: impresslearn backup shops.impress monday.impress
+    """
+    from impresslearn.store import backup_store
+
+    backup_store(existing_store(store), copy, overwrite=overwrite)
+    echo(f"{copy}: a copy of {store}")
+
+
+def compact(
+    store: Store,
+    versions: Annotated[
+        int | None, option("N", "Keep this number of versions of each task.", min=1)
+    ] = None,
+) -> None:
+    """Shrink the file; with --versions also delete former ones.
+
+    Example: impresslearn compact shops.impress --versions 2
     """
     from impresslearn.store import compact_store
 
-    before, after = compact_store(existing_store(store))
+    before, after = compact_store(existing_store(store), versions=versions)
     echo(f"{store}: {size(before)} before, {size(after)} now")
 
 

@@ -7,6 +7,7 @@
 from impresslearn.store.rows import TaskTable
 from impresslearn.store.store import CACHE_BYTES, Store
 from impresslearn.store.store_files import (
+    backup_store,
     compact_store,
     describe_store,
     list_tasks,
@@ -22,6 +23,7 @@ __all__ = [
     "Store",
     "TaskInfo",
     "TaskTable",
+    "backup_store",
     "compact_store",
     "describe_store",
     "list_tasks",

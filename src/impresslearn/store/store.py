@@ -399,15 +399,18 @@ class Store:
         """Puts a former version of a task into its place, as a new version of the same bits."""
         with self.committing, self.database.transaction():
             *former, present = self.versions(name)
-            if version > len(former):
+            numbers = [task.version for task in former]
+            if version not in numbers:
                 if not former:
-                    have = f"has no former version to restore, only version 1; got {version}"
+                    have = f"has no former version to restore, only version {present.version}; "
+                    have += f"got {version}"
                 elif version == present.version:
                     have = f"is at version {version} already"
                 else:
-                    have = f"has the former versions 1 to {len(former)}, got version {version}"
+                    have = f"has the former versions {numbers[0]} to {numbers[-1]}, "
+                    have += f"got version {version}"
                 raise InputError(f"task {name!r} {have}")
-            chosen = former[version - 1]
+            chosen = former[numbers.index(version)]
             metrics = {**chosen.history.get("metrics", {}), "restored": version}
             history = {**chosen.history, "metrics": metrics}
             restored = replace(chosen, version=present.version + 1, history=history)

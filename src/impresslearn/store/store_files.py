@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from impresslearn import __version__
-from impresslearn.checks import check_choice, composed
+from impresslearn.checks import check_choice, check_integer, composed
 from impresslearn.errors import InputError, StoreError
 from impresslearn.files import check_place, new_file, reason_of
 from impresslearn.kernels.compiling import forkable_lock
@@ -31,6 +31,12 @@ Weights = Literal["stored", "seed"]
 # Seconds to wait for a process that is just closing or replacing the same file.
 CLOSING_TIMEOUT = 2.0
 _UNUSED_DOCUMENTS = "DELETE FROM documents WHERE id NOT IN (SELECT form FROM tasks)"
+_FORMER_VERSIONS = """
+    DELETE FROM tasks WHERE current IS NULL AND version <= (
+        SELECT present.version FROM tasks AS present
+        WHERE present.current AND present.name = tasks.name
+    ) - ?
+"""
 _TASK_BYTES = """
     SELECT sum(coalesce(length(coefficients), 0) + coalesce(length(statistics), 0) +
                coalesce(length(profile), 0)) FROM tasks WHERE current
@@ -185,8 +191,43 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> list[TaskInf
         return infos
 
 
-def compact_store(path: str | os.PathLike, timeout: float = 60.0) -> tuple[int, int]:
+def backup_store(
+    path: str | os.PathLike, copy: str | os.PathLike, *, overwrite: bool = False
+) -> None:
+    """Copies a store to a new file, whole or not at all, while others may use and change it.
+
+    Putting a copy back is a backup in the other direction with `overwrite`: no log of the replaced
+    file is left, which SQLite would apply to the new one.
+
+    Raises InputError for a place that is taken, and StoreError where the copy cannot be written or
+    the file to be replaced is open.
+    """
+    place = check_place(copy)
+    if place.exists() and not overwrite:
+        raise InputError(f"{copy} exists already; choose another name or pass overwrite=True")
+    if place.exists() and os.path.samefile(path, place):
+        raise InputError(f"{copy} is the store itself; choose another name")
+    try:
+        with closing(Database(path, readonly=True)) as database, ExitStack() as stack:
+            _read_head(database)
+            with new_file(place, overwrite=overwrite) as temporary:
+                with closing(sqlite3.connect(temporary)) as connection:
+                    database.copy_to(connection)
+                stack.enter_context(_replacing)
+                stack.enter_context(_closed_old_file(copy, place))
+    except sqlite3.Error as error:
+        full = "the disk is full" if "full" in str(error) else str(error)
+        raise StoreError(f"cannot write {copy}: {full}") from None
+    except OSError as error:
+        raise StoreError(f"cannot write {copy}: {reason_of(error)}") from None
+
+
+def compact_store(
+    path: str | os.PathLike, timeout: float = 60.0, versions: int | None = None
+) -> tuple[int, int]:
     """Gives back the room of removed tasks. Returns the file's bytes before and after.
+
+    - versions: how many versions of a task are kept, the present one among them; None for all.
 
     Raises StoreError while another process has the file open, and where there is no room for the
     second copy that SQLite makes meanwhile.
@@ -195,6 +236,8 @@ def compact_store(path: str | os.PathLike, timeout: float = 60.0) -> tuple[int, 
         with closing(Database(path, timeout=timeout)) as database:
             before = database.nbytes()
             with database.transaction():
+                if versions is not None:
+                    database.write(_FORMER_VERSIONS, check_integer("versions", versions, 1))
                 database.write(_UNUSED_DOCUMENTS)
             database.vacuum()
             return before, database.nbytes()
