@@ -19,7 +19,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"export", "store"},
     {"learner"},
     {"methods"},
-    {"hub", "integrations", "serve"},
+    {"integrations", "serve"},
     {"cli"},
     {"__main__"},
 )

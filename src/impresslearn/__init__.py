@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from impresslearn.errors import TasksFailedError as TasksFailedError
     from impresslearn.errors import TrainingError as TrainingError
     from impresslearn.errors import UnknownTaskError as UnknownTaskError
-    from impresslearn.hub import from_hub as from_hub
-    from impresslearn.hub import push_to_hub as push_to_hub
     from impresslearn.inference import TaskGuess as TaskGuess
     from impresslearn.inference import score_inference as score_inference
     from impresslearn.learner import Advice as Advice
@@ -61,7 +59,6 @@ _NAMES = {
     "data": "Examples Inputs Prepared Preprocessing",
     "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreError"
     " TasksFailedError TrainingError UnknownTaskError",
-    "hub": "from_hub push_to_hub",
     "inference": "TaskGuess score_inference",
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
     "masks": "MaskBank disjoint_bank random_bank",

@@ -427,16 +427,6 @@ without("pandas", lambda: command("learn shop.impress new=table.csv"))
 without("fastapi", lambda: command("serve shop.impress"))
 without("PIL", lambda: learner.learn_task("new", "pictures"))
 without("ray", lambda: il.compare({"a": make}, tasks, backend="ray", workers=2, seeds=2))
-without("huggingface_hub", lambda: il.from_hub("someone/model"))
-""",
-    "Hub": """
-il.from_hub("not a name")
-il.from_hub(3)
-il.from_hub("a/b", filename="")
-il.push_to_hub("shop.impress", "someone/model")
-il.push_to_hub(learner, "")
-il.push_to_hub(learner, "a/b/c")
-il.push_to_hub(learner, "a/b", tasks=["leters"])
 """,
     "Server": """
 create_app("nothing.impress")
