@@ -229,27 +229,6 @@ def switching(path: Path) -> Rows:
         ]
 
 
-def advice(path: Path) -> Rows:
-    """How good advice is beside a full search, and how much time it takes of it."""
-    yield ["tasks", "budget", "advice", "full search", "difference", "tasks evaluated", "seconds"]
-    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-        told = (
-            f"{row[way].rpartition(', price ')[0]}: {percent(row[accuracy])} ({row[taken]:,.0f} B)"
-            for way, accuracy, taken in (
-                ("advised", "accuracy", "bytes_per_task"),
-                ("full_search", "full_accuracy", "full_bytes"),
-            )
-        )
-        yield [
-            row["tasks"],
-            size(row["budget"]),
-            *told,
-            f"{signed(row['difference'])} ± {row['half_width']:.1f} points",
-            str(row["n"]),
-            f"{row['seconds']:,.0f} of {row['full_seconds']:,.0f}",
-        ]
-
-
 def bench(path: Path) -> Rows:
     """What `python -m benchmarks speed` measures."""
     record = json.loads(path.read_text(encoding="utf-8"))
@@ -270,7 +249,6 @@ RESULTS = "paper/results"
 TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "switching": ("perf/switching.json", switching),
     "bench": ("perf/bench.json", bench),
-    "advice": ("perf/advice.json", advice),
     "rotations": (f"{RESULTS}/rotated-mnist.json", unseen),
     "permutations": (f"{RESULTS}/permuted-mnist.json", unseen),
     "rotations-by-sparsity": (f"{RESULTS}/rotated-mnist-paper.json", by_sparsity),

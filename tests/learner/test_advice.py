@@ -27,9 +27,8 @@ def quick_presets(request, monkeypatch):
             monkeypatch.setitem(PRESETS, name, quick)
 
 
-def advice(tasks=TASKS, backbone=None, max_bytes=150, **settings):
-    backbone = backbone or lenet()
-    return il.advise(tasks, backbone, max_bytes=max_bytes, progress=False, **settings)
+def advice(tasks=TASKS, backbone=None, budgets=(60, 150), **settings):
+    return il.advise(tasks, backbone or lenet(), budgets=budgets, progress=False, **settings)
 
 
 def methods(of):
@@ -38,17 +37,56 @@ def methods(of):
 
 def test_the_recommended_learner_keeps_what_was_promised():
     found = advice(basis=2)
-    assert found.best.bytes <= 150
-    finalists = [trial for trial in found.trials if len(trial.accuracies) > 1]
-    assert found.best.accuracy == max(trial.accuracy for trial in finalists) > 0.8
+    assert list(found.points) == [60, 150]
+    for budget, trial in found.points.items():
+        assert max(trial.sizes) <= budget
+    assert found.best is found.points[found.budget]
+    top = max(trial.accuracy for trial in found.points.values())
+    assert found.best.accuracy >= top - found.best.error - 0.05
+    assert top > 0.8
     assert {"basis masks per unit", "one integer per weight"} <= methods(found)
     learner = found.learner(progress=False)
     assert list(learner.tasks_) == list(found.basis)
     learner.learn_task("new", blobs(9, count=120))
-    assert learner.score(blobs(9, count=300), "new") > 0.8
-    assert learner.tasks_["new"].bytes <= 150
+    assert learner.tasks_["new"].bytes <= found.budget
+    assert learner.score(blobs(9, count=300), "new") > 0.6
     for name, value in found.settings.items():
         assert getattr(learner, name) == value
+
+
+def test_the_smallest_budget_within_the_error_of_the_best_is_recommended(monkeypatch):
+    accuracy = {60: 0.7, 100: 0.88, 150: 0.9}
+
+    def learn(trial, name, train, held_back):
+        trial.accuracies.append(accuracy[trial.budget])
+        trial.sizes.append(trial.budget)
+        trial.held_back += len(held_back)
+
+    monkeypatch.setattr(advice_module.Trial, "learn", learn)
+    found = advice(budgets=[150, 60, 100])
+    assert list(found.points) == [60, 100, 150]
+    assert found.budget == 100  # of 72 examples held back, 2 points are less than one error
+    assert found.settings["max_bytes"] == 100
+    lines = found.table().text().splitlines()
+    assert [line.startswith("→") for line in lines[2:5]] == [False, True, False]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_method_that_fits_is_not_tried_again_at_smaller_budgets(monkeypatch):
+    tried = []
+
+    def learn(trial, name, train, held_back):
+        tried.append((trial.candidate.name, trial.budget))
+        trial.accuracies.append(0.5)
+        trial.sizes.append(90)
+        trial.held_back += len(held_back)
+
+    monkeypatch.setattr(advice_module.Trial, "learn", learn)
+    found = advice(budgets=[60, 100, 150], basis=0)
+    first = [budget for name, budget in tried if name == "one integer per weight"]
+    assert first[:2] == [150, 60]
+    assert found.points[100].budget == 150
+    assert 60 not in found.points
 
 
 def test_the_same_seed_gives_the_same_advice():
@@ -61,12 +99,14 @@ def test_all_methods_are_compared_on_the_same_examples_held_back(monkeypatch):
     seen = {}
 
     def learn(trial, name, train, held_back):
-        seen.setdefault(trial.candidate.name, []).append((name, train.labels, held_back.labels))
+        key = trial.candidate.name, trial.budget
+        seen.setdefault(key, []).append((name, train.labels, held_back.labels))
         trial.accuracies.append(0.5)
-        trial.sizes.append(100)
+        trial.sizes.append(trial.budget)
+        trial.held_back += len(held_back)
 
     monkeypatch.setattr(advice_module.Trial, "learn", learn)
-    found = advice(basis=0)
+    advice(basis=0)
     longest = max(seen.values(), key=len)
     assert len(longest) == 3  # of 24 examples held back each, until there are 60
     for cases in seen.values():
@@ -74,16 +114,14 @@ def test_all_methods_are_compared_on_the_same_examples_held_back(monkeypatch):
             assert name == expected
             assert [train.tolist(), held.tolist()] == [part.tolist() for part in labels]
             assert len(train) + len(held) == 120
-    assert repr(found).count("50.0%") == 1 + len(found.trials)
 
 
-def test_when_the_time_is_over_the_best_so_far_is_recommended(monkeypatch):
+def test_when_the_time_is_over_the_curve_has_what_was_tried(monkeypatch):
     steps = count()
-
     clock = SimpleNamespace(monotonic=lambda: float(next(steps)))
     monkeypatch.setattr(advice_module, "time", clock)
     found = advice(max_seconds=20)
-    assert 0 < len(found.trials) < 5
+    assert 0 < len(found.trials) < 8
     assert set(found.skipped.values()) == {"max_seconds were over"}
     words = " ".join(repr(found).split())  # the line is wrapped
     assert "60 disjoint masks per unit (max_seconds were over)" in words
@@ -93,16 +131,17 @@ def test_when_the_time_is_over_the_best_so_far_is_recommended(monkeypatch):
 
 def test_without_a_network_one_is_made_for_the_data():
     images = {f"task-{seed}": pictures(seed, count=60, size=4) for seed in range(2)}
-    found = il.advise(images, max_bytes=400, progress=False)
+    found = il.advise(images, budgets=[400], progress=False)
     assert {"readout of the inputs", "one integer per weight"} <= methods(found)
     learner = found.learner(progress=False).learn_task("new", pictures(7, count=60, size=4))
     assert learner.score(pictures(7, count=60, size=4), "new") > 0.9
 
 
-def test_one_task_without_a_limit():
-    found = advice(blobs(0, count=120), max_bytes=None)
+def test_one_task_and_the_chart(tmp_path):
+    found = advice(blobs(0, count=120), budgets=[100, 300])
     assert found.best.accuracy > 0.8
-    assert "max_bytes" not in found.settings
+    found.chart().save(tmp_path / "curve.svg")
+    assert "<svg" in (tmp_path / "curve.svg").read_text()
 
 
 def test_methods_suit_the_network(monkeypatch):
@@ -126,14 +165,16 @@ def test_methods_suit_the_network(monkeypatch):
     monkeypatch.setattr(advice_module, "CANDIDATES", readout)
     network = resnet("per_task", head="own")
     with pytest.raises(il.InputError, match="no method could be tried: .*norm"):
-        advice({"a": pictures(0, count=40)}, network, max_bytes=3000)
+        advice({"a": pictures(0, count=40)}, network, budgets=[3000])
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"max_bytes": 0}, "max_bytes must be an integer of at least 1, got 0"),
-        ({"max_bytes": 3}, "no method could be tried: .*max_bytes = 3"),
+        ({"budgets": [0]}, "a budget must be an integer of at least 1, got 0"),
+        ({"budgets": [3]}, "no method could be tried: .*max_bytes = 3"),
+        ({"budgets": []}, "at least one number of bytes"),
+        ({"budgets": 500}, "budgets must be numbers of bytes such as"),
         ({"tasks": {}}, "basis=0 needs more than 0 tasks, got 0"),
         ({"basis": 4}, "basis=4 needs more than 4 tasks, got 4"),
         ({"basis": -1}, "basis must be an integer"),

@@ -116,24 +116,28 @@ def new(
 
 def advise(
     data: Data,
-    budget: Annotated[str, option("SIZE", "Most bytes per task: 500, 2kB.")] = "2kB",
+    budget: Annotated[
+        list[str] | None,
+        option("SIZE", "Bytes per task: 500, 2kB. May be repeated; by default 150 to 2,000."),
+    ] = None,
     max_seconds: Annotated[
-        float, option("SECONDS", "Stop after this time; the best trial so far wins.", min=0)
+        float, option("SECONDS", "Stop after this time; the best trials so far count.", min=0)
     ] = 300.0,
     standardise: Standardise = False,
     prepare: Prepare = None,
     label_column: LabelColumn = None,
     module: Module = None,
 ) -> None:
-    """Find the settings that fit tasks like DATA best.
+    """Show how accurate tasks like DATA become in how many bytes.
 
     Give at least two tasks that are typical of yours. Each method learns them and is scored on
-    examples that are held back. The last lines are the commands that make a store with the best
-    settings and learn DATA.
+    examples that are held back. The last lines are the commands that make a store with the
+    recommended settings and learn DATA.
 
-    Example: impresslearn advise pilot/*.csv --budget 500
+    Example: impresslearn advise pilot/*.csv --budget 300 --budget 1kB
     """
     from impresslearn.learner import advise as find_advice
+    from impresslearn.learner.advice import BUDGETS
     from impresslearn.tables import size_of
 
     paths = task_paths(data)
@@ -141,7 +145,7 @@ def advise(
     advice = find_advice(
         tasks,
         adapted(module, input_shape(tasks), {}),
-        max_bytes=size_of(budget),
+        budgets=list(map(size_of, budget)) if budget else BUDGETS,
         max_seconds=max_seconds,
         preprocessing=preprocessing,
     )

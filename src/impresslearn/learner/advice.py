@@ -1,18 +1,19 @@
-"""`advise`: the most accurate way to learn tasks like yours in a number of bytes.
+"""`advise`: the accuracy of tasks like yours by their bytes, and the settings that reach it.
 
-Every method learns the same examples and is scored on the same examples held back; the best go on
-to further tasks. Test data play no part.
+Every method learns the same examples, at every budget that it can fill, and is scored on the same
+examples held back; the best of each budget go on to further tasks. Test data play no part.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,33 +30,47 @@ from impresslearn.networks.inputs import check_backbone
 from impresslearn.tables import Table, percent, size, table_of
 from impresslearn.training.progress import ProgressChoice, progress_for
 
+if TYPE_CHECKING:
+    import altair as alt
+
 Data = Examples | StreamedExamples
 Case = tuple[str, Data, Data]  # name, examples to learn, examples held back
 
+BUDGETS = (150, 300, 500, 1000, 2000)
 FOLDS = 5  # one of them is held back
-FINALISTS = 4
+FINALISTS = 3  # at each budget
 MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # cases are tasks, or further folds of them
-AIM = 0.9  # the share of max_bytes that the price of a trial aims at
+# A training begins at this share of the price that should fill its budget, and raises it.
+FIRST_PRICE = 0.5
 
 
 @dataclass
 class Trial:
-    """What a method came to on the tasks that it was tried on.
+    """What a method came to within a budget, on the tasks that it was tried on.
 
-    - accuracies: in [0, 1], one per task, on examples held back.
+    - accuracies: in [0, 1], one per task, on examples held back; held_back: their number.
     - sizes: bytes that each task takes in a store.
+    - seconds: of all trainings.
     """
 
     candidate: Candidate
+    budget: int
     bit_price: float
     learner: ImpressLearner = field(repr=False)
     accuracies: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    held_back: int = 0
+    seconds: float = 0.0
 
     @property
     def accuracy(self) -> float:
         """The mean over tasks."""
         return fmean(self.accuracies)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the accuracy, for this number of examples held back."""
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / self.held_back)
 
     @property
     def bytes(self) -> float:
@@ -68,34 +83,51 @@ class Trial:
 
     def learn(self, name: str, train: Data, held_back: Data) -> None:
         """Learns the next task and scores it."""
-        with warnings.catch_warnings():  # the price may be too high; the accuracy shows it
+        started = time.monotonic()
+        with warnings.catch_warnings():  # the budget may be too small; the accuracy shows it
             warnings.simplefilter("ignore", NotLearnedWarning)
             self.learner.learn_task(name, train, seed=len(self.accuracies))
+        self.seconds += time.monotonic() - started
         self.accuracies.append(self.learner.score(held_back, name))
-        task = self.learner.tasks_[name]
-        self.sizes.append(task.bytes)
-        # A learner with max_bytes raises the price of a task that would take more.
-        self.bit_price = task.history["recipe"].get("bit_price", self.bit_price)
+        self.sizes.append(self.learner.tasks_[name].bytes)
+        self.held_back += len(held_back)
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What `advise` recommends.
+    """Accuracy by bytes, with the best method at each budget.
 
-    - best: the trial of the recommended method.
-    - trials: one per method that was tried, the smallest first.
-    - skipped: the names of the other methods, and why they were not tried.
-    - preset, settings: for `ImpressLearner.from_preset`.
+    - points: budget -> the best trial in it, the smallest budget first.
+    - budget: the recommended one, the smallest that is within a standard error of the best.
+    - trials: all of them, the smallest first.
+    - skipped: what was not tried, and why.
     - basis: the basis tasks of the recommended method, by name.
     """
 
-    best: Trial
+    points: Mapping[int, Trial]
+    budget: int
     trials: tuple[Trial, ...]
     skipped: Mapping[str, str]
-    preset: str
-    settings: Mapping[str, Any]
     basis: Mapping[str, Data] = field(repr=False)
     _common: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def best(self) -> Trial:
+        """The trial of the recommended budget."""
+        return self.points[self.budget]
+
+    @property
+    def preset(self) -> str:
+        """The recommended preset."""
+        return self.best.candidate.preset
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The recommended settings, for `ImpressLearner.from_preset`."""
+        # The loss sums over more examples when none is held back, so the price rises with it.
+        price = float(f"{self.best.bit_price * FOLDS / (FOLDS - 1):.3g}")
+        limits = {"bit_price": price, "max_bytes": self.budget}
+        return {**self.best.candidate.settings, **limits}
 
     def learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
         """A new learner with these settings and masks, which has learned the basis tasks."""
@@ -103,16 +135,28 @@ class Advice:
         return _new_learner(self.best.candidate, self.basis, settings)
 
     def table(self) -> Table:
-        """The trials, an arrow at the recommended one, and what was not tried."""
+        """A row per budget, an arrow at the recommended one, and what was not tried."""
         rows = []
-        for trial in self.trials:
-            row: dict[str, Any] = {"": "→" if trial is self.best else ""}
-            row |= {"method": trial.candidate.name, "preset": trial.candidate.preset}
+        for budget, trial in self.points.items():
+            row: dict[str, Any] = {"": "→" if budget == self.budget else "", "budget": budget}
             row |= {"accuracy": trial.accuracy, "bytes": trial.bytes}
-            row |= {"tasks": len(trial.accuracies), "bit_price": float(f"{trial.bit_price:.3g}")}
-            rows.append(row)
+            row |= {"method": trial.candidate.name, "tasks": len(trial.accuracies)}
+            rows.append(row | {"seconds": round(trial.seconds / len(trial.accuracies), 1)})
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         return table_of(rows, note=f"not tried: {'; '.join(skipped)}" if skipped else "")
+
+    def chart(self) -> alt.TopLevelMixin:
+        """Accuracy on examples held back over bytes per task, a mark per budget."""
+        from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
+
+        rows = []
+        for trial in _distinct(self.points.values()):
+            row = {"bytes": trial.bytes, "accuracy": trial.accuracy, "curve": "the best method"}
+            limits = {"low": trial.accuracy - trial.error, "high": trial.accuracy + trial.error}
+            rows.append(row | limits)
+        title = "Accuracy by bytes per task, on examples held back"
+        chart = line_chart(rows, "bytes", "accuracy", "curve", log_x=True, title=title)
+        return styled(chart)
 
     def __repr__(self) -> str:
         accuracy, size_of_task = percent(self.best.accuracy), size(round(self.best.bytes))
@@ -126,32 +170,31 @@ def advise(
     tasks: Any,
     backbone: Backbone | None = None,
     *,
-    max_bytes: int | None = None,
+    budgets: Sequence[int] = BUDGETS,
     max_seconds: float = 300.0,
     basis: int | None = None,
     preprocessing: Preprocessing | None = None,
     seed: int = 0,
     progress: ProgressChoice = "auto",
 ) -> Advice:
-    """Tries the presets and their variations, and recommends the most accurate one.
+    """Shows how accurate tasks become in each number of bytes, by the best method for each.
 
     - tasks: name -> labelled data as `learn_task` takes them, typical of the tasks to come; or the
       data of one task. A fifth of the examples of each class is held back.
     - backbone: the network; by default `lenet_300_100` is made for the data.
-    - max_bytes: the most bytes per task; None for no limit. Masks of basis tasks are not counted.
-    - max_seconds: when they are over, the best method so far is recommended and `skipped` names
-      the methods that were not tried.
+    - budgets: numbers of bytes per task. Masks of basis tasks are not counted.
+    - max_seconds: when they are over, the curve has what was tried so far, and `skipped` names the
+      rest.
     - basis: how many tasks masks are trained on, those with the most examples; by default a third
       of the tasks, at most five.
     - preprocessing, progress: as in `ImpressLearner`.
     - seed: of the split, the network and the trainings.
 
     Raises InputError if all tasks are basis tasks, a task has too few examples to hold some back,
-    no method fits `max_bytes` or none finishes in `max_seconds`.
+    no method fits a budget or none finishes in `max_seconds`.
     """
     ends = time.monotonic() + check_number("max_seconds", max_seconds, 0.0)
-    if max_bytes is not None:
-        check_integer("max_bytes", max_bytes, 1)
+    sizes = _checked_budgets(budgets)
     if isinstance(tasks, list) and all(isinstance(each, tuple) for each in tasks):
         raise InputError(f"tasks must be a dictionary {{name: data}}, got a list of {len(tasks)}")
     labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
@@ -179,67 +222,92 @@ def advise(
     # Trials call it as their log, which ends a long training too.
     in_time = {**common, "progress": check_time}
     banks: dict[str, MaskBank] = {}
+
+    def learner_of(candidate: Candidate, **settings: Any) -> ImpressLearner:
+        check_time()
+        settings = {**in_time, **candidate.settings, **settings}
+        if candidate.basis:
+            # Presets train equal masks, but their networks may differ in the head.
+            made_for = candidate.preset if network is None else "network"
+            if made_for not in banks:
+                banks[made_for] = _new_learner(candidate, basis_tasks, in_time).bank_
+            settings["bank"] = banks[made_for]
+        return _new_learner(candidate, basis_tasks, settings)
+
     candidates = [method for method in CANDIDATES if method.suits(network, count > 0)]
-    steps = len(candidates) + FINALISTS * (len(cases) - 1)
     trials: list[Trial] = []
     skipped: dict[str, str] = {}
-    with progress_for(progress).titled("advice").track(steps) as advance:
+    with progress_for(progress).titled("advice").track(len(candidates)) as advance:
         for candidate in candidates:
             try:
-                check_time()
-                settings = {**in_time, **candidate.settings, "max_bytes": max_bytes}
-                if candidate.basis:
-                    # Presets train equal masks, but their networks may differ in the head.
-                    made_for = candidate.preset if network is None else "network"
-                    if made_for not in banks:
-                        banks[made_for] = _new_learner(candidate, basis_tasks, in_time).bank_
-                    settings["bank"] = banks[made_for]
-                trials.append(_best_trial(candidate, cases[0], basis_tasks, settings))
+                trials.extend(_trials(candidate, cases[0], sizes, learner_of))
             except (InputError, TrainingError, TimeoutError) as error:
                 skipped[candidate.name] = str(error)
             advance()
-        if not trials:
-            raise InputError(f"no method could be tried: {next(iter(skipped.values()))}")
-        finalists = sorted(trials, key=Trial.rank)[:FINALISTS]
-        with suppress(TimeoutError):
-            for case in cases[1:]:
-                for trial in finalists:
-                    check_time()
-                    trial.learn(*case)
-                    advance()
+    if not trials:
+        raise InputError(f"no method could be tried: {next(iter(skipped.values()))}")
+    finalists = _finalists(trials, sizes)
+    with suppress(TimeoutError):
+        for case in cases[1:]:
+            for trial in finalists:
+                check_time()
+                trial.learn(*case)
     learned_by_all = min(len(trial.accuracies) for trial in finalists)
     for trial in finalists:  # compared on the same tasks
         del trial.accuracies[learned_by_all:], trial.sizes[learned_by_all:]
-    best = min(finalists, key=Trial.rank)
-    by_size = tuple(sorted(trials, key=lambda trial: trial.bytes))
-    # The loss sums over more examples when none is held back, so the price rises with it.
-    price = float(f"{best.bit_price * FOLDS / (FOLDS - 1):.3g}")
-    settings = {**best.candidate.settings, "bit_price": price}
-    if max_bytes is not None:
-        settings["max_bytes"] = max_bytes
+    points = {}
+    for limit in sizes:
+        if fitting := [trial for trial in finalists if max(trial.sizes) <= limit]:
+            points[limit] = min(fitting, key=Trial.rank)
     for trial in trials:  # the log is of this call alone
         trial.learner.progress = False
-    used = basis_tasks if best.candidate.basis else {}
-    return Advice(best, by_size, skipped, best.candidate.preset, settings, used, common)
+    top = min(points.values(), key=Trial.rank)
+    budget = min(size for size in points if points[size].accuracy >= top.accuracy - top.error)
+    used = basis_tasks if points[budget].candidate.basis else {}
+    by_size = tuple(sorted(trials, key=lambda trial: trial.bytes))
+    return Advice(points, budget, by_size, skipped, used, common)
 
 
-def _best_trial(
-    candidate: Candidate, case: Case, basis: Mapping[str, Data], settings: Mapping[str, Any]
-) -> Trial:
-    """The candidate on a task, and once more at a lower price if it leaves bytes unused."""
-    max_bytes = settings["max_bytes"]
-    price = candidate.price * len(case[1]) / 1000
-    if max_bytes is not None:  # bytes fall about as the square root of the price
-        price *= (candidate.bytes / (AIM * max_bytes)) ** 2
-    trials: list[Trial] = []
-    while True:
-        learner = _new_learner(candidate, basis, {**settings, "bit_price": price})
-        trial = Trial(candidate, price, learner)
+def _checked_budgets(budgets: Any) -> list[int]:
+    """Budgets in their order. Raises InputError for none, and for anything but numbers of bytes."""
+    if not isinstance(budgets, Iterable) or isinstance(budgets, str):
+        raise InputError(f"budgets must be numbers of bytes such as [300, 1000], got {budgets!r}")
+    sizes = sorted({check_integer("a budget", budget, 1) for budget in budgets})
+    if not sizes:
+        raise InputError("budgets must hold at least one number of bytes, got none")
+    return sizes
+
+
+def _trials(
+    candidate: Candidate, case: Case, sizes: Sequence[int], learner_of: Callable[..., Any]
+) -> Iterator[Trial]:
+    """The method on a task, the largest budget first, and at smaller ones that it does not fit."""
+    needed = math.inf
+    for budget in reversed(sizes):
+        if needed <= budget:
+            continue
+        # Bytes fall about as the square root of the price.
+        price = candidate.price * len(case[1]) / 1000 * FIRST_PRICE
+        price *= min(1.0, (candidate.bytes / budget) ** 2)
+        learner = learner_of(candidate, max_bytes=budget, bit_price=price)
+        trial = Trial(candidate, budget, price, learner)
         trial.learn(*case)
-        trials.append(trial)
-        if max_bytes is None or 2 * trial.bytes > max_bytes or len(trials) == 2:
-            return min(trials, key=Trial.rank)
-        price = trial.bit_price * (trial.bytes / (AIM * max_bytes)) ** 2
+        needed = trial.bytes
+        yield trial
+
+
+def _distinct(trials: Iterable[Trial]) -> list[Trial]:
+    """Trials without repetition; one may be the best at several budgets."""
+    return list({id(trial): trial for trial in trials}.values())
+
+
+def _finalists(trials: Sequence[Trial], sizes: Sequence[int]) -> list[Trial]:
+    """The best trials that fit into each of the budgets."""
+    chosen: list[Trial] = []
+    for limit in sizes:
+        fitting = [trial for trial in trials if max(trial.sizes) <= limit]
+        chosen += sorted(fitting, key=Trial.rank)[:FINALISTS]
+    return _distinct(chosen)
 
 
 def _new_learner(

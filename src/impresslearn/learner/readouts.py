@@ -49,7 +49,7 @@ def room_of(store: Store, settings: LearnerSettings, name: str, data: TrainingDa
 def does_not_fit(name: str, max_bytes: int | None) -> TooLargeError:
     return TooLargeError(
         f"task {name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels it "
-        "takes most of them; make a learner with a larger one (advise: --budget)"
+        "takes most of them; make a learner with a larger one"
     )
 
 
