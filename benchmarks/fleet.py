@@ -1,0 +1,77 @@
+"""Simulates a night of learning on machines that are taken away: `python -m benchmarks.fleet`.
+
+Costs are those of docs/scale.md, measured on one machine with two cores. Prices and interruptions
+are assumptions, which the options change.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+TASK_SECONDS = 0.0073  # of one core, for a readout of 64 features from 200 examples, all included
+CHUNK = 64  # tasks that are lost with a core at most
+START_SECONDS = 120.0  # until a new machine learns: boot, install, fetch the base
+CORES = 8  # of a machine
+
+
+def night(tasks: int, machines: int, hours_between: float, seed: int = 0) -> tuple[float, float]:
+    """Hours until all tasks are learned, and machine-hours that were paid for.
+
+    - hours_between: the mean time until a machine is taken away; a new one replaces it at once.
+    """
+    draws = np.random.default_rng(seed)
+    chunk_seconds = CHUNK * TASK_SECONDS
+    left = -(-tasks // CHUNK)  # chunks
+    # The seconds at which each machine begins to learn, and at which it is taken away.
+    begins = np.full(machines, START_SECONDS)
+    ends = draws.exponential(3600 * hours_between, machines)
+    finished = 0.0
+    while left > 0:
+        machine = int(ends.argmin())
+        now = float(ends[machine])
+        # All machines learn until the next one is taken away.
+        done_by = begins + chunk_seconds * np.ceil(left / (machines * CORES))
+        if done_by.max() <= now:
+            finished = float(done_by.max())
+            break
+        learned = np.floor(np.clip(now - begins, 0, None) / chunk_seconds) * CORES
+        left -= int(learned.sum())
+        # Chunks under way begin again on all machines, which is more than is lost.
+        begins = np.maximum(begins, now)
+        begins[machine] = now + START_SECONDS
+        ends[machine] = now + draws.exponential(3600 * hours_between)
+        finished = now
+    return finished / 3600, machines * finished / 3600
+
+
+def main() -> None:
+    """Prints hours and costs by the number of machines, and draws the chart."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--tasks", type=int, default=10_000_000)
+    parser.add_argument("--hours-between", type=float, default=4.0, help="interruptions, a machine")
+    parser.add_argument("--price", type=float, default=0.10, help="dollars a machine-hour")
+    parser.add_argument("--chart", type=Path, help="also draw hours by machines here")
+    options = parser.parse_args()
+    rows = []
+    for machines in (1, 2, 4, 8, 16, 32, 64):
+        for label, between in (("no interruption", 1e9), ("spot", options.hours_between)):
+            nights = [night(options.tasks, machines, between, seed) for seed in range(20)]
+            hours, paid = np.mean(nights, axis=0)
+            dollars = 30 * paid * options.price
+            print(
+                f"{machines:3d} machines, {label:16s} {hours:7.2f} h, {dollars:8.2f} dollars/month"
+            )
+            rows.append({"machines": machines, "hours": hours, "kind": label})
+    if options.chart:
+        from impresslearn.plotting import line_chart, save_chart, styled
+
+        title = f"Hours to learn {options.tasks:,} tasks"
+        chart = line_chart(rows, "machines", "hours", "kind", title=title, log_x=True)
+        save_chart(styled(chart), options.chart)
+
+
+if __name__ == "__main__":
+    main()
