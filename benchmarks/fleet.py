@@ -1,6 +1,6 @@
 """Simulates a night of learning on machines that are taken away: `python -m benchmarks.fleet`.
 
-Costs are those of docs/scale.md, measured on one machine with two cores. Prices and interruptions
+Costs are from docs/scale.md, measured on one machine with two cores. Prices and interruptions
 are assumptions, which the options change.
 """
 

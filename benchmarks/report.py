@@ -102,7 +102,7 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
         marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
         x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""),
     )  # fmt: skip
-    chart.width = chart.height = chart.title = alt.Undefined  # those of the whole figure follow
+    chart.width = chart.height = chart.title = alt.Undefined  # the rows of the whole figure follow
     layers, notes = [chart], _notes(marks)
     if figure.get("frontier"):
         ours = figure.get("ours", [mark[group] for mark in marks])

@@ -1,4 +1,4 @@
-"""Puts the built site beside those of other versions, under a page that lists them.
+"""Puts the built site beside the sites of other versions, under a page that lists them.
 
     python docs/versions.py docs/_build/html SITE
 

@@ -114,8 +114,10 @@ class RanPAC(FeatureRival):
 
 
 class JointProbe(FeatureRival):
-    """Logistic regression on the examples of all tasks together: what a rival that forgets nothing
-    could reach with a linear layer. It keeps all features."""
+    """Logistic regression on the examples of all tasks together, which keeps all features.
+
+    A rival that forgets nothing could reach its accuracy with a linear layer.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -80,7 +80,7 @@ def nola(
 
     - bases: k, of each factor of each layer, so that a task has 2 k numbers per layer
     - rank: r, which costs no bytes; a convolution's kernels are a matrix (units, fan-in)
-    - precision, largest, settings: as of `pranc`
+    - precision, largest, settings: see `pranc`
 
     Source: Koohpayegani et al. 2024.
     """
@@ -135,7 +135,7 @@ def _normal(shape: tuple[int, ...], deviation: float, draws: torch.Generator) ->
 def bitfit(backbone: Backbone, *, statistics: str = "task", **settings: Any) -> FineTuning:
     """Trains copies of biases and norms and a head for every task; the weights stay frozen.
 
-    - statistics: of norms, and further settings: as of `FineTuning`
+    - statistics: of norms, and further settings: see `FineTuning`
 
     Raises InputError for a network without biases and norms. Source: Ben Zaken et al. 2022.
     """

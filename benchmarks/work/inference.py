@@ -128,7 +128,7 @@ def tell_tasks(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
     """Learns the tasks of a stream and finds them again, by every method, among more and more.
 
     Settings: stream, backbone, seed, random (of `load_bank`) and recipe, or else the preset for
-    heads of their own; labels: examples per task; tasks: how many are learned, the numbers
+    separate heads; labels: examples per task; tasks: how many are learned, the numbers
     that are chosen among, `counts`; inputs: numbers of unlabelled ones; methods; trials; unseen:
     tasks at the stream's end that are not learned.
     Values: rows, {search, tasks, inputs, found, seconds} for each, and {foreign, inputs, score,

@@ -1,6 +1,6 @@
 """Shows under each block of a page what it printed when the site was built.
 
-Pages in the notebooks folder are left to myst-nb. What a page printed is kept for the next build,
+Pages in the notebooks folder are left to myst-nb. A page's output is kept for the next build,
 under a name that changes with its text and with the package.
 """
 

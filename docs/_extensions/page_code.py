@@ -4,8 +4,8 @@ Python blocks share one namespace and one folder with each other and with the co
 
 | block | what is done with it |
 |---|---|
-| python, {code-cell} | executed; what it prints is its output |
-| bash | run by bash; what it prints is its output |
+| python, {code-cell} | executed and shown with its output |
+| bash | run by bash and shown with its output |
 | any that begins with a comment that is a file name, `# blobs.py` | written to that file |
 | others, such as text and console | shown only |
 

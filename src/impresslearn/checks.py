@@ -1,7 +1,7 @@
 """Checks of names, seeds, numbers and settings, made before any work is done.
 
 Each check returns the value as a plain Python value, or raises InputError with one line that says
-what was expected and what came.
+what was expected and what it got.
 """
 
 import functools
@@ -138,7 +138,7 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
 
 
 def check_kind(name: str, value: Any, kind: type) -> None:
-    """Raises InputError for a value that is no instance of the class."""
+    """Raises InputError for a value that is not an instance of the class."""
     if not isinstance(value, kind):
         raise InputError(f"{name} must be of type {kind.__name__}, got {type(value).__name__}")
 
@@ -189,7 +189,7 @@ def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
     folded = {other.casefold(): other for other in known}
     begun = [name for name in folded if text and name.startswith(text)]
     holding = [name for name in folded if len(text) > 2 and text in name]
-    # "basiss" is near "basis_recipe", but "start" is no slip of the pen for "sparsity".
+    # "basiss" is near "basis_recipe", but "start" is not a typing error for "sparsity".
     stem = [name for name in folded if len(text) > 4 and text[:-1] in name]
     close = begun + holding or stem or get_close_matches(text, folded, n=count, cutoff=0.65)
     return [folded[name] for name in dict.fromkeys(close)][:count]

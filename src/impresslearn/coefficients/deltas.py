@@ -68,7 +68,7 @@ def head_coefficients(head: Mapping[str, Tensor]) -> Coefficients:
     columns = []
     for values in head.values():
         wide = values.float()
-        # Features come first, as precisions of few bits round each class by a step of its own.
+        # Features come first, as precisions of few bits round each class by a separate step.
         columns.append(wide if wide.ndim == 1 else wide.flatten(1).t().contiguous())
     return Coefficients((Head(),), (tuple(columns),))
 

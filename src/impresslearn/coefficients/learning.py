@@ -45,7 +45,7 @@ CONTROLS = 60
 # Proportional and integral gain of the logarithm of the price. Numbers follow the price late: an
 # integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
-# Shares of the budget that are aimed at: what a steady excess and the last steps leave free.
+# The training aims at these shares of the budget; a steady excess and the last steps need the rest.
 AIM, SPARSE_AIM = 0.92, 0.7
 HIGHEST_RISE = 12.0  # of the logarithm
 DEAD_ZONES = 20  # halvings of the range of dead zones

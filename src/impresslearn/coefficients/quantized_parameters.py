@@ -106,7 +106,7 @@ def rounded_steps(exact: Tensor) -> Tensor:
 
 
 def rounded_to_zero(exact: Tensor, dead_zone: float) -> Tensor:
-    """Integers near numbers; those of a size below `dead_zone` become 0, and larger ones smaller.
+    """Integers near numbers; sizes below `dead_zone` become 0, and larger ones smaller.
 
     A dead zone of 0.5 gives the nearest integers.
     """

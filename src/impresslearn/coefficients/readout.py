@@ -141,7 +141,7 @@ class ReadoutFit:
 
     - features: (n, f).
     - targets: class indices (n,).
-    - projection: what the features are projected by; None for the features themselves.
+    - projection: of the features; None for the features themselves.
     - bias: whether there is one.
 
     Raises InputError for features that are not finite.

@@ -201,7 +201,7 @@ def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.nda
 
 
 def raw(values: Any) -> Tensor:
-    """Values as a tensor of their own type. Raises InputError for anything but numbers."""
+    """Values as a tensor of the same type. Raises InputError for anything but numbers."""
     if isinstance(values, Tensor):
         sparse = values.layout != torch.strided
         if sparse or values.is_quantized or values.is_nested or values.is_meta:
@@ -239,7 +239,7 @@ def raw(values: Any) -> Tensor:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             return raw(torch.stack(list(values)))
         # torch shares memory only with arrays that are contiguous and can be written; others are
-        # copied, as are those of another byte order.
+        # copied, as are arrays of another byte order.
         array = np.require(values, requirements=["C", "W"])
         if array.dtype.kind in "biufc":
             return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))

@@ -227,7 +227,7 @@ def _is_number(text: str) -> bool:
 
 
 def _labels_of(column: Series) -> np.ndarray:
-    """(n,) int64 if all labels are whole numbers as Python writes them, else strings."""
+    """(n,) int64 if all labels are integers as Python writes them, else strings."""
     texts = []
     for row, (value, missing) in enumerate(zip(column.tolist(), column.isna(), strict=True), 1):
         # A column of numbers with a missing one holds floats in a .parquet file.

@@ -64,7 +64,7 @@ def naming(path: Path) -> Iterator[None]:
 def class_images(folder: Path) -> dict[str, list[Path]]:
     """The image files of each sub-folder, both sorted by name; hidden files are left out.
 
-    Raises MissingDataError if there is no such folder, InputError if a sub-folder, or the whole
+    Raises MissingDataError for a missing folder, InputError if a sub-folder, or the whole
     folder, holds no image.
     """
     expected = f"expected {folder}/CLASS/IMAGE files"
@@ -155,7 +155,7 @@ def image_files(files: Sequence[Path], preprocessing: Preprocessing | None = Non
     """The files as a data set, in which all images have the shape of the first.
 
     Transparency is dropped; images are turned as their Exif tag says. Raises InputError for a first
-    file that is no image, MissingDependencyError without Pillow.
+    file that is not an image, MissingDependencyError without Pillow.
     """
     preprocessing = preprocessing or Preprocessing()
     if preprocessing.size is not None:

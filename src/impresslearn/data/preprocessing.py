@@ -122,7 +122,7 @@ class Preprocessing:
             raise InputError("the data hold no example")
         if not settings.keys() <= {"shape", "size", "pixels", "columns"}:
             raise InputError("mean and std are measured: set only shape, size, pixels, columns")
-        # Columns of one name cannot be told apart, so their order is not kept.
+        # Columns of one name cannot be distinguished, so their order is not kept.
         names = names_of(data)
         if names and len(set(names)) == len(names):
             settings.setdefault("columns", names)

@@ -31,7 +31,7 @@ class TaskModel:
     - view: the effective weights and norm statistics of the task.
     - name: of the task.
     - classes: its labels; logit k stands for classes[k].
-    - preprocessing: what an export does to its inputs; None if they come prepared.
+    - preprocessing: of an export's inputs; None if they come prepared.
     - version: of the task, 1 for one that was never updated.
     """
 

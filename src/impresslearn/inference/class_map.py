@@ -1,4 +1,4 @@
-"""A class map tells tasks apart by single inputs, in the features of a pretrained network.
+"""A class map separates tasks by single inputs, in the features of a pretrained network.
 
 Every input has features f, what enters the head of the frozen network. The map keeps the mean μ of
 every class, and one covariance Σ within the classes of all tasks, to which a task adds the few

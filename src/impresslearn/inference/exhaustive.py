@@ -60,7 +60,7 @@ class KnownTask:
     - num_classes: the number of its classes.
     - view: makes it ready to compute.
     - profile: what its own inputs look like, None if nothing is known.
-    - mixture: gives it as a mixture of masks; None for a task that is no mixture.
+    - mixture: gives it as a mixture of masks; None for any other task.
     - is_mask: whether it is one mask of the bank, which its view computes faster.
     """
 

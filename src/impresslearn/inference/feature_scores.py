@@ -4,8 +4,8 @@ A store keeps one `FeatureSpace`: coordinates in which the classes of its first 
 variance. In it a task keeps the means of its classes, coded: its head points in their directions,
 so only the distance from those is kept. Two things speak for "unknown". Inputs are *near* a class
 where it explains them better than all inputs of the store do (relative Mahalanobis distance, Ren et
-al. 2021). They are *far* where their distance from the centre of all inputs is not like that of own
-ones: larger, or, as with noise, which excites few features, smaller.
+al. 2021). They are *far* where their distance from the centre of all inputs is unusual for own
+inputs: larger, or, as with noise, which excites few features, smaller.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from impresslearn.networks.prediction import TaskView
 MOST_FEATURES = 512
 LEAST_EXAMPLES = 50
 # Shrinkage of covariances towards equal variances: this number of pseudo-examples per dimension,
-# and a share at most. Classes of other tasks vary otherwise than those of the first one.
+# and a share at most. Classes of other tasks vary in other directions than the first task's.
 PSEUDO_EXAMPLES, MOST_SHRINKAGE = 2.0, 0.9
 # Steps of the means, in standard deviations of a class; the first one whose code fits is taken.
 STEPS = (0.5, 0.7, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0)
@@ -114,7 +114,7 @@ class FeatureSpace:
 
 @dataclass(frozen=True)
 class FeatureProfile:
-    """What a task knows of its own inputs in the store's `FeatureSpace`.
+    """A task's knowledge of its inputs in the store's `FeatureSpace`.
 
     - numbers: (scale, step) of its class means, mean and standard deviation of the relative
       distances of own inputs, the same of the logarithms of their distances from the centre, and
@@ -206,7 +206,7 @@ def feature_profile(
         relative, central = _cross_fitted(space, features, targets, means - exact)
     else:
         away, central = _distances(coordinates, means), space.distances(coordinates)
-        # Own inputs are nearer to means that they belong to: leave each one out of its own.
+        # Own inputs are nearer to means that they belong to: leave each one out of its class mean.
         rows = torch.arange(len(targets), device=targets.device)
         left_out = (coordinates - exact[targets]) / (counts[targets] - 1).clamp_min(1)[:, None]
         away[rows, targets] = (coordinates - means[targets] + left_out).square().sum(dim=1)
@@ -277,7 +277,7 @@ def _covariance(table: Tensor) -> np.ndarray:
 
 
 def _coded_means(means: Tensor, step: float) -> bytes:
-    """Class means (K, d) in steps: what they have in common, finer, and then their own."""
+    """Class means (K, d) in steps: their mean, finer, and then each one's difference."""
     finer = step / math.sqrt(len(means))
     common = (means.mean(dim=0) / finer).round().clamp(-LARGEST, LARGEST)
     own = ((means - common * finer) / step).round().clamp(-LARGEST, LARGEST)

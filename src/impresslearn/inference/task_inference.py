@@ -292,7 +292,7 @@ def guess_tasks(
 
 def _check_asked(tasks: Collection[KnownTask], inputs: Tensor | Inputs) -> None:
     if not tasks:
-        raise InputError("there is no task to choose from; learn one first")
+        raise InputError("the learner has no task to choose from; learn one first")
     if len(inputs) == 0:
         raise InputError("the data hold no example")
 

@@ -100,7 +100,7 @@ class Advice:
     - points: budget -> the best trial in it, the smallest budget first.
     - budget: the recommended one, the smallest that is within a standard error of the best.
     - trials: all of them, the smallest first.
-    - skipped: what was not tried, and why.
+    - skipped: methods that were not tried, and why.
     - basis: the basis tasks of the recommended method, by name.
     """
 

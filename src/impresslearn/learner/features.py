@@ -1,4 +1,4 @@
-"""Computes features of raw inputs once: tasks learn and predict from them, and are told apart."""
+"""Computes features of raw inputs once: tasks learn, predict and are recognised by them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
 @torch.inference_mode(False)
 @torch.no_grad()
 def learn_class_map(trainer: Trainer, tasks: Mapping[str, Any]) -> None:
-    """Learns what tells tasks apart; arguments as `ImpressLearner.tell_apart`."""
+    """Learns a class map; arguments as `ImpressLearner.tell_apart`."""
     store, backbone = trainer.store, trainer.store.backbone
     store.database.check_writable()
     if backbone.own_head is None or backbone.has_task_statistics or backbone.normalises_by_batch:

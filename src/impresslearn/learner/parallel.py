@@ -49,7 +49,7 @@ def learn_in_parallel(
     note_of: NoteOf | None = None,
     committed: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Learns those of the tasks that the store does not have yet.
+    """Learns the tasks that the store does not have yet.
 
     - tasks: name -> data, or pairs of both from any iterable; data may be a function without
       arguments, which a worker calls.

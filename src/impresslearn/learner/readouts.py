@@ -29,7 +29,7 @@ class TooLargeError(InputError):
 
 
 class UnreadableFeaturesError(InputError):
-    """What enters the last layer is no vector of features an input."""
+    """The last layer does not read one vector of features per input."""
 
 
 def room_of(store: Store, settings: LearnerSettings, name: str, data: TrainingData) -> int | None:
@@ -84,7 +84,7 @@ class Readouts:
         """What a task learns: numbers in the network, and the best readout within max_bytes.
 
         - projection: the number of the one that the fit used.
-        - body: what the task changes in the network.
+        - body: the task's changes of the network.
         """
         if self.settings.precision != "coded":
             return self._with_numbers(body, projection, fit.exact(), None, residual)
@@ -125,7 +125,7 @@ class Readouts:
     ) -> tuple[int, Projection | None]:
         """Learns the projection that all readouts share from the first task with enough examples.
 
-        Components of one task's features serve other tasks almost as well as those of many tasks.
+        Components of one task's features serve other tasks almost as well as components of many.
         """
         dimensions = min(COMPONENTS, features.shape[1])
         few = dimensions < FEW_FEATURES or len(features) < dimensions

@@ -78,7 +78,7 @@ class Stages:
     def losses(self, features: Tensor, learned: Coefficients, held: Tensor) -> Tensor:
         """(n,) the cross-entropies (nats) of a task's readout on held-out examples.
 
-        They are those at the best temperature: what was trained on the kept examples is surer of
+        They are taken at the best temperature: what was trained on the kept examples is surer of
         itself than a readout, right or wrong, and both keep their labels at any temperature.
         """
         weight, *bias = self._head(learned)

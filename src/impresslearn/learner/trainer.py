@@ -245,7 +245,7 @@ class Trainer:
                 result = training.fit(trained)
                 coefficients, phase = trained.result(), training.phase
             if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
-                # Taking out so many numbers would cost accuracy: begin at a higher price.
+                # Taking out this share of the numbers would cost accuracy: begin at a higher price.
                 price = math.sqrt(price * budget.price)
                 continue
             metrics = self.metrics(about, started, len(data[0]), result)
@@ -458,9 +458,9 @@ class Trainer:
     def raw_form(self, data: Any, examples: Any) -> dict[str, Any]:
         """How raw inputs come, for a task's history: as the first task's, or its own.
 
-        "pixels" says whether they are, "columns" names those of a table, "shape" is of those that
-        the network flattens. A key is missing where a
-        preprocessing or the first task left it open, and for inputs that were prepared.
+        "pixels" says whether they are, "columns" names the columns of a table, "shape" is for
+        inputs that the network flattens. A key is missing where a preprocessing or the first task
+        left it open, and for inputs that were prepared.
         """
         form: dict[str, Any] = {}
         known, is_first = self.preprocessing, self.store.tasks.first() is None

@@ -84,7 +84,7 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
             f"a stored mask must be the byte {FORMAT} and 32-bit words, got {len(blob)} bytes that "
             f"begin with {list(blob[:1])}"
         )
-    # The coder wants words in the byte order of this machine.
+    # The coder needs words in the byte order of this machine.
     coder = stream.queue.RangeDecoder(np.frombuffer(blob[1:], WORD).astype(np.uint32))
     try:
         layers = [read_layer(coder, units, fan_in) for units, fan_in in shapes]

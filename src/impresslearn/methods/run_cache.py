@@ -85,7 +85,7 @@ class _Hasher(NumpyHasher):
 
 
 def _number(place: int) -> int:
-    """Stands in the pickle, which nobody loads, for a value that comes later."""
+    """Takes the place of a value in the pickle, which nobody loads."""
     return place
 
 

@@ -296,7 +296,7 @@ def checked_inputs(
 
 
 def checked_features(backbone: Backbone, features: Features) -> Features:
-    """The features. Raises InputError for those of another network, and if not finite."""
+    """The features. Raises InputError for features of another network, and for NaN."""
     if features.network != backbone.identity:
         raise InputError(
             f"these features are of another network than this {backbone.name}; compute them with "

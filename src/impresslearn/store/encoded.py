@@ -22,7 +22,7 @@ OnConflict = Literal["error", "version", "skip"]
 class EncodedTask:
     """A learned task as bytes, to be committed where the same network and masks are.
 
-    - row: what a store keeps of it. It can be pickled.
+    - row: the task as a store keeps it. It can be pickled.
     - base: a digest of the network, masks and shared features that it was learned over.
     """
 

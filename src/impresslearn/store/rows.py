@@ -48,7 +48,7 @@ SHOWN = 50
 # Tasks that are kept decoded.
 DECODED_TASKS = 4096
 BATCH = 1000
-CLASS_MAP = "class map"  # the name of what tells tasks apart by single inputs
+CLASS_MAP = "class map"  # the name of the class map among what a store has once
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
            t.history, t.id, t.checksum, t.number

@@ -84,7 +84,7 @@ class TaskIndex:
         return [self._names[place] for place in np.unique(places)], inputs
 
     def _axes(self, space: FeatureSpace) -> Tensor:
-        """The coordinates in which inputs differ most, compared with those of one class."""
+        """The coordinates in which inputs differ most, compared with inputs of one class."""
         return space.variances.argsort(descending=True)[:COORDINATES]
 
     def _catch_up(self, space: FeatureSpace) -> bool:

@@ -257,7 +257,7 @@ def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
 def unknown_task(name: object, known: Collection[str], are_all: bool = True) -> UnknownTaskError:
     """The error for a name that is not among the known tasks, naming the closest of them.
 
-    - known: names of tasks; are_all: whether there are no others.
+    - known: names of tasks; are_all: whether these are all tasks.
     """
     if not known:
         return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")

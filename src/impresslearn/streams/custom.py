@@ -1,4 +1,4 @@
-"""Streams of your own data: arrays in memory, or a folder of images."""
+"""Streams of a user's data: arrays in memory, or a folder of images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

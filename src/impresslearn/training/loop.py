@@ -280,7 +280,7 @@ class TaskTraining:
                 weights = dict(weights)
                 for name, weight in weights.items():
                     if weight.requires_grad:
-                        # A node of its own: layers that are mixed together all get a gradient.
+                        # A separate node: layers that are mixed together all get a gradient.
                         weights[name] = weight.view_as(weight)
                         weights[name].register_hook(partial(_note, reached, name))
             if step in (WATCHED + 1, NOT_ZERO + 1):
