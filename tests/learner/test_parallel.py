@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -78,6 +79,12 @@ def test_the_number_of_workers_changes_no_bit(workers, alone):
     learner = new_learner().learn_tasks(iter(tasks().items()), workers=workers)
     assert contents(learner) == alone
     assert learner.score(data_of(7), "task-7") > 0.9
+
+
+def test_joblib_works_beside_it():
+    new_learner().learn_tasks(tasks(3), workers=2)
+    assert joblib.Parallel(2)(joblib.delayed(abs)(-number) for number in range(4)) == [0, 1, 2, 3]
+    new_learner().learn_tasks(tasks(3), workers=2)
 
 
 def test_any_executor_serves(alone):

@@ -34,6 +34,7 @@ from impresslearn.store.tasks import TaskRow
 CHUNK = 64  # tasks that a worker learns before it sends them
 WAITING = 3  # chunks per worker that are read ahead
 MOST_DEATHS = 5  # of workers, before the call fails
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 Workers = int | str | Executor
 Chunk = Sequence[tuple[str, Any]]
@@ -173,18 +174,28 @@ def _submitting(
         number = int(ray.cluster_resources().get("CPU", 1))
         yield lambda chunk: remote.remote(placed, key, note_of, chunk).future(), number
         return
-    from joblib.externals.loky import get_reusable_executor
+    # Not joblib's executor, which is one for the whole process: others may be using it.
+    from joblib.externals.loky import ProcessPoolExecutor
 
     number = int(workers)
+    pools = [ProcessPoolExecutor(number, env=ONE_THREAD)]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, key)
         file.write_bytes(packed)
 
         def submit(chunk: Chunk) -> Future[Learned]:
-            # A new executor takes the place of one that lost a process.
-            return get_reusable_executor(number).submit(learn_chunk, str(file), key, note_of, chunk)
+            call = learn_chunk, str(file), key, note_of, chunk
+            try:
+                return pools[-1].submit(*call)
+            except BrokenExecutor:  # it has lost a process
+                pools.append(ProcessPoolExecutor(number, env=ONE_THREAD))
+                return pools[-1].submit(*call)
 
-        yield submit, number
+        try:
+            yield submit, number
+        finally:
+            for pool in pools:
+                pool.shutdown(kill_workers=True)
 
 
 def _results(
