@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 8
 # Seconds: SQLite counts milliseconds in 32 bits.
 LONGEST_WAIT = 1e6
+# Nanoseconds after which a file's time has moved on for certain, if it is written once more.
+SETTLED = 50_000_000
 # Seconds that a fork waits for each connection.
 FORK_LOCK_TIMEOUT = 10.0
 REASONS = {
@@ -113,6 +115,8 @@ class Database:
         self.timeout = min(check_number("timeout", timeout, 0.0), LONGEST_WAIT)
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
+        self._seen: tuple[int, ...] | None = None  # times and size of the file
+        self._looks = 0  # how often these had changed
         self.writing = self.reading = Slot()
         if path is None:
             self.path, self._place, self.where = None, None, "the store in memory"
@@ -128,6 +132,7 @@ class Database:
             return
         try:
             self.path, self._place = Path(path), Path(os.path.realpath(path))
+            self._named = Path(os.path.abspath(path))  # perhaps a link, which may be moved on
         except (TypeError, ValueError):
             raise InputError(f"a store's path must be a string or Path, got {path!r}") from None
         self.where = saved_as or str(self.path)
@@ -176,14 +181,24 @@ class Database:
         with self.writing.lock, self.clear_errors():
             return self._connection(self.writing).execute(sql, values)
 
-    def generation(self) -> int | None:
-        """A number that changes with every commit to the file; None inside a transaction."""
+    def generation(self) -> Hashable:
+        """A value that changes whenever the file does; None inside a transaction."""
         if self._writer == threading.get_ident():
             return None  # what is read now may be rolled back
-        if self._place is None:
+        status = self._check_place()
+        if status is None:
             return 0
-        self._check_place()
-        return self.rows("PRAGMA data_version")[0][0]
+        slot = self.reading
+        with slot.lock, self.clear_errors():
+            connection = self._connection(slot)
+            seen = status.st_mtime_ns, status.st_ctime_ns, status.st_size
+            if seen != self._seen:
+                # SQLite notices its own commits, but not a file that was copied over this one:
+                # it has to read the pages that it holds again.
+                connection.execute("PRAGMA shrink_memory")
+                settled = time.time_ns() - max(seen[:2]) > SETTLED
+                self._seen, self._looks = seen if settled else None, self._looks + 1
+            return connection.execute("PRAGMA data_version").fetchone()[0], self._looks
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -304,18 +319,19 @@ class Database:
                 slot.connection = connection
         return slot.connection
 
-    def _check_place(self) -> None:
-        """Raises StoreError unless the path still names the file that was opened."""
+    def _check_place(self) -> os.stat_result | None:
+        """The file's status. Raises StoreError unless the path still names what was opened."""
         if self._place is None or self._closed:
-            return
+            return None
         try:
-            identity = _identity(self._place, self.where)
+            status = _status(self._named, self.where)
         except StoreError:
             raise StoreError(f"{self.where} was moved or deleted while it was open") from None
-        if identity != self._identity:
+        if (status.st_dev, status.st_ino) != self._identity:
             raise StoreReplacedError(
                 f"{self.where} was replaced by another file while it was open; open it again"
             )
+        return status
 
 
 def _from_bytes(content: bytes) -> Database:
@@ -405,6 +421,11 @@ def _connect_as(mode: str, place: Path, where: str, timeout: float) -> sqlite3.C
 
 def _identity(place: Path, where: str) -> tuple[int, int]:
     """Device and number of the file, which a moved, deleted or replaced file does not keep."""
+    status = _status(place, where)
+    return status.st_dev, status.st_ino
+
+
+def _status(place: Path, where: str) -> os.stat_result:
     try:
         status = os.stat(place)
     except (FileNotFoundError, NotADirectoryError):
@@ -416,7 +437,7 @@ def _identity(place: Path, where: str) -> tuple[int, int]:
         raise StoreError(f"cannot read {where}: it is {kind}")
     if status.st_size == 0:
         raise StoreError(f"{where} is not an impresslearn store: it is empty")
-    return status.st_dev, status.st_ino
+    return status
 
 
 # SQLite must not be used across a fork: a child inherits SQLite's notes on its locks but not the

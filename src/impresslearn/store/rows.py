@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels import pack
@@ -53,6 +53,13 @@ _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
            t.history, t.id, t.checksum, t.number
     FROM tasks AS t LEFT JOIN documents AS d ON d.id = t.form
+"""
+# What no commit changes, once it is there. The first bytes of a trained mask tell it from any other
+# without reading all of it.
+_FIXED = """
+    SELECT 'mask', position, name, recipe, length(bits), substr(bits, 1, 256) FROM masks UNION ALL
+    SELECT 'projection', number, checksum, 0, 0, 0 FROM projections UNION ALL
+    SELECT 'meta', name, checksum, 0, 0, 0 FROM meta WHERE name IN ('head', 'shared', 'features')
 """
 # Versions of a task share its number, by which tasks are ordered.
 _INSERT = """
@@ -89,11 +96,25 @@ class Rows:
     def __init__(self, database: Database, backbone: Backbone) -> None:
         self.database, self.backbone = database, backbone
         # Each with the generation of the database in which it was seen last.
-        self._decoded: LRUCache[str | None, tuple[LearnedTask, int]] = LRUCache(DECODED_TASKS)
+        self._decoded: LRUCache[str | None, tuple[LearnedTask, Hashable]] = LRUCache(DECODED_TASKS)
         self._lock = threading.Lock()
+        self._generation: Hashable = None
+        self._fixed: dict[tuple, tuple] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Rows, (self.database, self.backbone)
+
+    def generation(self) -> Hashable:
+        """As of the database. Raises StoreReplacedError where it is another store by now."""
+        generation = self.database.generation()
+        if generation is not None and generation != self._generation:
+            fixed = {row[:2]: row[2:] for row in self.database.rows(_FIXED)}
+            if not self._fixed.items() <= fixed.items():
+                where = self.database.where
+                line = "was overwritten by another store while it was open; open it again"
+                raise StoreReplacedError(f"{where} {line}")
+            self._fixed, self._generation = fixed, generation
+        return generation
 
     # Tasks.
 
@@ -103,7 +124,7 @@ class Rows:
         It is decoded once for as long as nothing is committed, and afterwards if it has changed.
         Raises StoreError for a damaged row.
         """
-        generation, former = self.database.generation(), None
+        generation, former = self.generation(), None
         if generation is not None:
             with self._lock:
                 former, seen = self._decoded.get(name, (None, None))

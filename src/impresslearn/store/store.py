@@ -93,7 +93,7 @@ class Store:
         self._cache = WeightCache(cache_bytes)
         self._mask_digests: dict[int, bytes] = {}
         self._written_masks = 0  # masks of the bank that are known to be in the database
-        self._generation: int | None = None
+        self._generation: Hashable = None
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
         self.features = FeatureKnowledge(self.rows, self.committing)
@@ -168,7 +168,7 @@ class Store:
         Raises StoreError where they committed masks in the places of masks that were appended to
         this bank without a commit.
         """
-        generation = self.database.generation()
+        generation = self.rows.generation()
         if generation is not None and generation == self._generation:
             return
         with self._adopting:
