@@ -236,8 +236,12 @@ def _adapted(
         settings[kind.seed] = seed % 2**63
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        made = getattr(peft, kind.config)(**settings)
-        return peft.get_peft_model(copy.deepcopy(backbone.module), made).get_base_model()
+        made, network = getattr(peft, kind.config)(**settings), copy.deepcopy(backbone.module)
+        for module in network.modules():
+            # PEFT makes factors of a layer's class, and other classes may need other arguments.
+            if isinstance(module, nn.Conv2d):
+                module.__class__ = nn.Conv2d
+        return peft.get_peft_model(network, made).get_base_model()
 
 
 def round_adapter(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 from torch import Tensor
@@ -13,7 +15,7 @@ from torch import Tensor
 from impresslearn.checks import check_choice
 from impresslearn.coefficients.masks import masked_weights
 from impresslearn.coefficients.quantisation import rounded_tensors
-from impresslearn.data import Inputs, to_batches
+from impresslearn.data import Features, Inputs, to_batches
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
@@ -23,18 +25,21 @@ from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store.tasks import TaskInfo, label_map_bytes
 
 ESTIMATORS = {
-    "logistic_regression": lambda: LogisticRegression(max_iter=1000),
-    "svc": lambda: SVC(C=10.0),
+    "logistic_regression": partial(LogisticRegression, C=1.0, max_iter=1000),
+    "svc": partial(SVC, C=10.0),
 }
 
 
 class SklearnClassifier:
-    """Fits a classifier of scikit-learn for every task; nothing is shared.
+    """Fits a classifier of scikit-learn for every task.
 
     - estimator: "logistic_regression", or "svc" with a Gaussian kernel and C = 10
     - features: "inputs", flattened, or "backbone", what enters the head of the frozen network;
-      with a bank those under each of its masks, side by side
+      with a bank those under each of its masks, side by side; `Features` are taken as they are
     - precision: the numbers of a logistic regression are rounded to it after fitting
+    - C: of the estimator, in place of the default
+    - components: the number of principal components of the first task's training inputs that are
+      classified in place of the inputs; all tasks share them
     """
 
     def __init__(
@@ -45,11 +50,16 @@ class SklearnClassifier:
         features: str = "inputs",
         bank: MaskBank | None = None,
         precision: str = "float32",
+        C: float | None = None,
+        components: int | None = None,
     ) -> None:
         check_choice("the estimator", estimator, ESTIMATORS)
         check_choice("features", features, ("inputs", "backbone"))
         self.backbone, self.bank, self.features = backbone, bank, features
         self.estimator, self.precision = estimator, precision
+        self._settings: dict[str, Any] = {} if C is None else {"C": C}
+        self._components, self.shared_bytes = components, 0
+        self._projection: PCA | None = None
         self.tasks_: dict[str, TaskInfo] = {}
         self._fitted: dict[str, Any] = {}
 
@@ -57,7 +67,11 @@ class SklearnClassifier:
         """Fits a new estimator to the task."""
         examples, classes = training_examples(self.backbone, data, None)
         values, targets = self._table(examples, classes)
-        fitted = ESTIMATORS[self.estimator]().fit(values, targets)
+        if self._components and self._projection is None:
+            self._projection = PCA(self._components, random_state=0).fit(values)
+            self.shared_bytes = 4 * (self._components + 1) * values.shape[1]
+            values = self._projection.transform(values)
+        fitted = ESTIMATORS[self.estimator](**self._settings).fit(values, targets)
         size = classifier_bytes(fitted)
         if self.precision != "float32":
             numbers, size = rounded_linear(fitted.coef_, fitted.intercept_, self.precision)
@@ -88,8 +102,14 @@ class SklearnClassifier:
         return np.concatenate(values), np.concatenate(targets)
 
     def _columns(self, inputs: Tensor | Inputs) -> np.ndarray:
+        """(n, f) what is classified, float32."""
+        table = self._features(inputs)
+        return table if self._projection is None else self._projection.transform(table)
+
+    def _features(self, inputs: Tensor | Inputs) -> np.ndarray:
         """(n, f) features of inputs, float32."""
-        if self.features == "inputs":
+        if isinstance(inputs, Features) or self.features == "inputs":
+            inputs = inputs.values if isinstance(inputs, Features) else inputs
             return one_tensor(inputs).flatten(1).float().cpu().numpy()
         weights: list[dict[str, Tensor]] = [{}]
         if self.bank is not None:

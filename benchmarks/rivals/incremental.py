@@ -1,6 +1,7 @@
 """Rivals of class-incremental learning over features that are computed once.
 
-Each learns tasks in turn from `Features` and predicts among the classes of a task, or of all.
+Each learns tasks in turn from `Features` and predicts among the classes of a task, or of all. The
+network is frozen in all of them, also in those that were published with a network that trains.
 `state_bytes` counts the float32 numbers that it keeps to learn on, `bytes` those that it predicts
 with; random numbers that a seed draws again do not count.
 """
@@ -13,10 +14,12 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
+from torch.nn import functional as F
 
 from impresslearn.data import Examples, Features
 
 PENALTIES = 10.0 ** np.arange(-5, 1)
+LENGTH = 8.0  # root mean square of centred features where a linear head is fitted, as in readouts
 
 
 class FeatureRival:
@@ -89,7 +92,7 @@ class RanPAC(FeatureRival):
     def scores(self, table: Tensor) -> Tensor:
         if self.weights is None:
             features, targets = (torch.cat(each) for each in zip(*self.seen, strict=True))
-            onehot = torch.nn.functional.one_hot(targets, len(self.classes)).float()
+            onehot = F.one_hot(targets, len(self.classes)).float()
             kernel = features @ features.T
             order = torch.randperm(len(kernel), generator=torch.Generator().manual_seed(0))
             held, rest = order[: len(order) // 5], order[len(order) // 5 :]
@@ -133,15 +136,159 @@ class JointProbe(FeatureRival):
         if self.fitted is None:
             features, targets = (torch.cat(each) for each in zip(*self.seen, strict=True))
             self.mean = features.mean(dim=0)
-            # As readouts scale features: mean squared length 64 and C = 0.1.
-            self.scale = 8 / (features - self.mean).square().sum(dim=1).mean().sqrt()
+            self.scale = LENGTH / (features - self.mean).square().sum(dim=1).mean().sqrt()
             scaled = (features - self.mean) * self.scale
             self.fitted = LogisticRegression(C=0.1, max_iter=300).fit(scaled, targets)
         scaled = (table - self.mean) * self.scale
         return torch.from_numpy(self.fitted.decision_function(scaled.numpy()))
 
 
-INCREMENTAL = {"nearest_mean": NearestMean, "ranpac": RanPAC, "joint": JointProbe}
+class FineTunedHead(FeatureRival):
+    """A linear head that SGD trains on one task after another, so that it forgets.
+
+    The subclasses add what each method does about forgetting. Features are centred and scaled by
+    the first task. Rates and strengths were chosen on other classes of CIFAR-100.
+    """
+
+    EPOCHS, BATCH, RATE = 10, 32, 0.003
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws = torch.Generator().manual_seed(0)
+        self.head: Tensor | None = None  # (f + 1, K), with the biases
+
+    def add(self, table: Tensor, targets: Tensor) -> None:
+        if self.head is None:
+            self.mean = table.mean(dim=0)
+            self.scale = LENGTH / (table - self.mean).square().sum(dim=1).mean().sqrt()
+            self.head = torch.zeros(table.shape[1] + 1, 0)
+        self.old, rows = self.head, self._rows(table)
+        self.head = F.pad(self.old, (0, len(self.classes) - self.old.shape[1]))
+        self.head.requires_grad_(True)
+        optimiser = torch.optim.SGD([self.head], lr=self.RATE, momentum=0.9)
+        for _ in range(self.EPOCHS):
+            for places in torch.randperm(len(rows), generator=self.draws).split(self.BATCH):
+                optimiser.zero_grad()
+                logits = rows[places] @ self.head
+                loss = F.cross_entropy(logits, targets[places]) + self.more(rows[places], logits)
+                loss.backward()
+                optimiser.step()
+        self.head = self.head.detach()
+        self.keep(rows, targets)
+        self.bytes = 4 * self.head.numel()
+        self.state_bytes = self.bytes + 4 * self.kept_numbers()
+
+    def scores(self, table: Tensor) -> Tensor:
+        return self._rows(table) @ self.head
+
+    def more(self, rows: Tensor, logits: Tensor) -> Tensor | float:
+        """What is added to the loss of a batch."""
+        return 0.0
+
+    def keep(self, rows: Tensor, targets: Tensor) -> None:
+        """Keeps what later tasks need of this one."""
+
+    def kept_numbers(self) -> int:
+        """The number of kept numbers beside the head."""
+        return 0
+
+    def _rows(self, table: Tensor) -> Tensor:
+        return F.pad((table - self.mean) * self.scale, (0, 1), value=1.0)
+
+
+class EWC(FineTunedHead):
+    """Changes cost their Fisher information (Kirkpatrick et al. 2017; summed: Schwarz 2018)."""
+
+    STRENGTH = 300.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fisher = torch.zeros(0)
+
+    def more(self, rows: Tensor, logits: Tensor) -> Tensor | float:
+        known = self.old.shape[1]
+        change = self.head[:, :known] - self.old
+        return self.STRENGTH / 2 * (self.fisher * change.square()).sum() if known else 0.0
+
+    def keep(self, rows: Tensor, targets: Tensor) -> None:
+        # The gradient of an example is its features times its errors.
+        errors = (rows @ self.head).softmax(dim=1) - F.one_hot(targets, len(self.classes))
+        fisher = rows.square().T @ errors.square() / len(rows)
+        fisher[:, : self.old.shape[1]] += self.fisher
+        self.fisher = fisher
+
+    def kept_numbers(self) -> int:
+        return self.fisher.numel()
+
+
+class LwF(FineTunedHead):
+    """On new examples the old classes keep the probabilities they had (Li and Hoiem 2016)."""
+
+    STRENGTH, TEMPERATURE = 10.0, 2.0
+
+    def more(self, rows: Tensor, logits: Tensor) -> Tensor | float:
+        known = self.old.shape[1]
+        before = (rows @ self.old / self.TEMPERATURE).softmax(dim=1)
+        now = (logits[:, :known] / self.TEMPERATURE).log_softmax(dim=1)
+        return -self.STRENGTH * (before * now).sum(dim=1).mean() if known else 0.0
+
+
+class Replay(FineTunedHead):
+    """Each batch comes with one of kept examples, uniform among all seen (Chaudhry et al. 2019)."""
+
+    BUFFER, LABELS, LOGITS = 500, 3.0, 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer: list[Tensor] = []  # rows, labels, logits at the end of their task, priorities
+
+    def more(self, rows: Tensor, logits: Tensor) -> Tensor | float:
+        if not self.buffer:
+            return 0.0
+        replayed, labels, _, _ = self._drawn()
+        loss = self.LABELS * F.cross_entropy(replayed @ self.head, labels)
+        if self.LOGITS:  # classes that came after an example have none
+            replayed, _, before, _ = self._drawn()
+            known = before.isfinite()
+            apart = (replayed @ self.head)[:, : known.shape[1]] - before
+            loss = loss + self.LOGITS * apart[known].square().mean()
+        return loss
+
+    def keep(self, rows: Tensor, targets: Tensor) -> None:
+        priorities = torch.rand(len(rows), generator=self.draws)
+        parts = [rows, targets, rows @ self.head, priorities]
+        if self.buffer:
+            new = len(self.classes) - self.old.shape[1]
+            self.buffer[2] = F.pad(self.buffer[2], (0, new), value=torch.nan)
+            parts = [torch.cat(both) for both in zip(self.buffer, parts, strict=True)]
+        places = parts[3].argsort()[: self.BUFFER]
+        self.buffer = [part[places] for part in parts]
+
+    def kept_numbers(self) -> int:
+        rows, labels, logits, priorities = (part.numel() for part in self.buffer)
+        return rows + labels + priorities + (logits if self.LOGITS else 0)
+
+    def _drawn(self) -> list[Tensor]:
+        places = torch.randint(len(self.buffer[1]), (self.BATCH,), generator=self.draws)
+        return [part[places] for part in self.buffer]
+
+
+class DarkReplay(Replay):
+    """DER++: kept examples also keep the logits they had (Buzzega et al. 2020)."""
+
+    LOGITS = 0.3
+
+
+INCREMENTAL = {
+    "nearest_mean": NearestMean,
+    "finetuned_head": FineTunedHead,
+    "ewc": EWC,
+    "lwf": LwF,
+    "replay": Replay,
+    "der++": DarkReplay,
+    "ranpac": RanPAC,
+    "joint": JointProbe,
+}
 """Name -> a rival over features."""
 
 

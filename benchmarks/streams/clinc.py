@@ -22,6 +22,7 @@ from benchmarks.work.packaged import minilm_tokens
 from impresslearn.data import Examples
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams import Stream, Task
+from impresslearn.streams.draws import seeded
 
 SENTENCES, DOMAINS = "data_full.json", "domains.json"
 # Runs of words, and of characters within words, as settings of `CountVectorizer`.
@@ -29,10 +30,13 @@ NGRAMS: dict[str, dict[str, Any]] = {
     "words": {"ngram_range": (1, 2)},
     "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)},
 }
+INTENTS = 5  # of a customer
 NORM = 8.0  # the length of every row
 
 
-def clinc150(root: str | Path, width: int = 768, seed: int = 0, tokens: bool = False) -> Stream:
+def clinc150(
+    root: str | Path, width: int = 768, seed: int = 0, tokens: bool = False, customers: int = 0
+) -> Stream:
     """One task per domain; 100, 20 and 30 sentences per intent to train, validate and test on.
 
     - root: the folder of data_full.json (lists of [sentence, intent] per split) and domains.json
@@ -40,6 +44,7 @@ def clinc150(root: str | Path, width: int = 768, seed: int = 0, tokens: bool = F
     - width, seed: of the `TextEncoder`, fitted to the training sentences of all domains without
       their intents. Inputs are (n, width) float32, labels the intents' names.
     - tokens: whether inputs are the tokens of MiniLM instead.
+    - customers: a number of tasks, each with five intents drawn from all domains, in their place.
 
     Raises MissingDataError without the files, InputError if the intents of the two files differ.
     Source: Larson et al. 2019, whose folder it is.
@@ -57,6 +62,11 @@ def clinc150(root: str | Path, width: int = 768, seed: int = 0, tokens: bool = F
     if not tokens:
         sentences = tuple(sentence for sentence, _ in splits["train"])
         encode = _fitted_encoder(sentences, width, seed).transform
+    if customers:
+        known, domains = sorted(in_domains), {}
+        for number in range(customers):
+            draw = seeded(seed, "customer", number).permutation(len(known))
+            domains[f"customer-{number}"] = [known[place] for place in draw[:INTENTS]]
     tasks = []
     for name, intents in domains.items():
         train, test = (

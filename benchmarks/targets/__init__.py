@@ -42,6 +42,8 @@ JOBS: dict[str, Jobs] = {
     "task-inference": tasks.task_inference,
     "customers": entries.customers,
     "pretrained": entries.task_by_task,
+    "image-network": entries.at_budgets,
+    "sentences": entries.at_budgets,
     "clinc150": entries.task_by_task,
     "class-incremental": tasks.class_incremental,
 }
@@ -49,6 +51,8 @@ DERIVED: dict[str, Callable[[list[Row]], list[Row]]] = {
     "task-order": tasks.with_tests,
     "overlap": masks.by_layer,
     "frontier": entries.with_budgets,
+    "image-network": entries.with_fits,
+    "sentences": entries.with_fits,
     "forgetting": tasks.with_searches,
 }
 BENCHMARKS: dict[str, Callable[[str, str], Benchmark]] = {

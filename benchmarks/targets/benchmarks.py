@@ -16,6 +16,7 @@ from benchmarks.work.learning import learn_by_settings, train_mask
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.training.loop import Recipe
 
+OF_THE_DATA = ("size", "labels", "balanced")
 HOMOGENEOUS = 1000  # score seeds of homogeneous masks begin here; others begin at 0
 
 
@@ -49,6 +50,10 @@ class Benchmark:
     def unseen_tasks(self) -> range:
         """Positions of the tasks that are learned anew."""
         return range(self.basis, self.basis + self.unseen)
+
+    def data_settings(self) -> dict[str, Any]:
+        """The settings of `load_task` that say how much of a task's data is used."""
+        return {key: self.task[key] for key in OF_THE_DATA if key in self.task}
 
     def in_order(self, order: int) -> Benchmark:
         """The same with another seed for the stream than for the network."""

@@ -7,7 +7,8 @@ An entry is one of these:
 - a method of `benchmarks.rivals` by its name: name, options; masks, "basis", are its bank
 
 recipe and lr change the recipe of the preset or the benchmark; norm, head, init and gain change the
-network. rates, rounded and smoothed say what is tried: see `development_trials`.
+network; featured methods learn from features that are computed once; budgets are values of
+max_bytes. rates, rounded, smoothed and tried say what is tried: see `development_trials`.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str,
 
 
 def development_trials(entry: Table) -> Iterator[Table]:
-    """The entry at each of its `rates`, with other ranges as `rounded` says, and at the rates of
-    `smoothed` with smoothed labels.
+    """The entry at each of its `rates`, with other ranges as `rounded` says, at the rates of
+    `smoothed` with smoothed labels, and with each C of `tried`.
     """
     options = {key: value for key, value in entry.get("options", {}).items() if key != "largest"}
     plain = dict(entry)
@@ -65,6 +66,9 @@ def development_trials(entry: Table) -> Iterator[Table]:
         yield {**plain, "setting": setting, "lr": rate, "options": {**options, "largest": largest}}
     for rate in entry.get("smoothed", []):
         yield {**plain, "lr": rate, "recipe": plain["recipe"] | {"label_smoothing": SMOOTHING}}
+    for strength in entry.get("tried", []):
+        setting = f"{entry['setting']}, C = {strength}"
+        yield {**plain, "setting": setting, "options": {**options, "C": strength}}
 
 
 def task_by_task(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
@@ -78,6 +82,39 @@ def task_by_task(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
             job = entry_job(benchmark, trial, seed, {"task": 0, "validation": True})
             tried = {**_columns(benchmark, trial), "role": "development", "lr": trial["lr"]}
             yield Planned(job, {**tried, "seed": seed}, TIMED)
+
+
+def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
+    """Every method on all unseen tasks in turn, so that they share what later ones may.
+
+    Trials are made on the first basis tasks, or without any on the same tasks and held-out training
+    examples.
+    """
+    (seed,), unseen = benchmark.seeds, list(benchmark.unseen_tasks())
+    for entry in _methods(f"{benchmark.name}.{scale}"):
+        which = {**benchmark.data_settings(), "tasks": unseen}
+        which |= {"featured": True} if entry.get("featured") else {}
+        columns = {**_columns(benchmark, entry), "seed": seed}
+        for budget in entry.get("budgets", [None]):
+            limited, more = entry, {}
+            if budget is not None:
+                limited, more = {**entry, "learner": {"max_bytes": budget}}, {"budget": budget}
+            yield Planned(entry_job(benchmark, limited, seed, which), {**columns, **more})
+        basis = list(range(benchmark.basis))
+        which["tasks"] = (basis or unseen)[: entry.get("trial_tasks")]
+        which |= {} if basis else {"validation": True}
+        for trial in development_trials(entry):
+            job = entry_job(benchmark, trial, seed, which)
+            tried = {**columns, "role": "development", "setting": trial["setting"]}
+            yield Planned(job, tried | {key: trial[key] for key in ("lr",) if key in trial})
+
+
+def with_fits(rows: list[Row]) -> list[Row]:
+    """The rows; those with a budget say whether the task met it: fits, 1.0 or 0.0."""
+    for row in rows:
+        if "budget" in row:
+            row["fits"] = float(row["bytes_per_task"] <= row["budget"])
+    return rows
 
 
 def customers(benchmark: Benchmark, scale: str) -> Iterator[Planned]:

@@ -11,6 +11,7 @@ from typing import Any
 from scipy.stats import ttest_ind
 
 from benchmarks.jobs import Job
+from benchmarks.rivals.incremental import INCREMENTAL
 from benchmarks.targets.benchmarks import Benchmark, find_benchmark
 from benchmarks.targets.plan import Planned, Row, table_of
 from benchmarks.work.incremental import tasks_of_single_inputs
@@ -32,7 +33,6 @@ SEARCHES = (("exhaustive", 128), ("exhaustive", 8), ("exhaustive", 1), ("one_sho
 STREAM_LABELS = 5000
 IMAGE_EPOCHS = 10
 FOUND = "found by "
-FEW = ("size", "labels", "balanced")  # what `class_incremental` changes of a benchmark's data
 
 
 def spread_rotations(name: str, scale: str) -> Benchmark:
@@ -191,14 +191,14 @@ def with_searches(rows: list[Row]) -> list[Row]:
 def class_incremental(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     """Tasks of single inputs over one network: ours, and rivals over the same features."""
     (seed,) = benchmark.seeds
-    more = {key: value for key, value in benchmark.task.items() if key in FEW}
     settings = {
         **benchmark.place(seed, 0),
-        **more,
+        **benchmark.data_settings(),
+        "featured": True,
         "tasks": list(benchmark.unseen_tasks()),
         "preset": "few_labels",
         "learner": {"max_bytes": 2000},
-        "rivals": ["nearest_mean", "ranpac", "joint"],
+        "rivals": list(INCREMENTAL),
     }
     columns = {"benchmark": benchmark.name, "seed": seed}
     yield Planned(Job(tasks_of_single_inputs, settings), columns)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch.nn.functional import interpolate
-
 from benchmarks.jobs import JobContext, Outcome
 from benchmarks.rivals.incremental import INCREMENTAL
 from benchmarks.work.inputs import load_backbone, load_task
-from impresslearn.data import Examples
+from benchmarks.work.learning import shared_bytes
 from impresslearn.learner import ImpressLearner
 from impresslearn.methods import class_incremental
 
@@ -20,8 +18,8 @@ def tasks_of_single_inputs(
 ) -> Outcome:
     """Ours with and without a class map, and rivals, each on single inputs after all tasks.
 
-    Settings: stream, backbone, tasks, labels and balanced (see `load_task`), size, to which images
-    are resized, preset, learner (changes of the preset), and rivals, names of `INCREMENTAL`.
+    Settings: stream, backbone, tasks, labels, balanced, size and featured (see `load_task`),
+    preset, learner (changes of the preset), and rivals, names of `INCREMENTAL`.
     Values: rows, one per method: method, class_il, task_il, task_accuracy and unknown of
     `class_incremental`; bytes that predict, and state_bytes, with those to learn on.
     """
@@ -32,15 +30,7 @@ def tasks_of_single_inputs(
     tasks = {}
     for number in settings["tasks"]:
         name, *parts = load_task({**settings, "task": number}, place)
-        kept = []
-        for examples in parts:
-            assert isinstance(examples, Examples)
-            inputs = examples.inputs
-            if settings.get("size"):
-                size = settings["size"]
-                inputs = interpolate(inputs, size=size, mode="bilinear", align_corners=False)
-            kept.append(Examples(learner.features(inputs), examples.labels))
-        tasks[name] = tuple(kept)
+        tasks[name] = tuple(parts)
     rows = []
     for rival in settings["rivals"]:
         method = INCREMENTAL[rival]()
@@ -48,9 +38,7 @@ def tasks_of_single_inputs(
         rows.append({"method": rival, **_known(result), **_sizes(method)})
     for name, (train, _) in tasks.items():
         learner.learn_task(name, train)
-    kept_bytes = sum(info.bytes for info in learner.tasks_.values())
-    _, projection = learner._store.last_projection()
-    kept_bytes += 0 if projection is None else 2 * projection.matrix.numel()
+    kept_bytes = sum(info.bytes for info in learner.tasks_.values()) + shared_bytes(learner)
     for setting in ("without a map", "with a class map"):
         if setting == "with a class map":
             learner.tell_apart({name: train for name, (train, _) in tasks.items()})

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors.torch
 import torch
+from torch.nn.functional import interpolate
 
 from benchmarks.jobs import Job, JobContext, Outcome
 from benchmarks.streams import STREAMS
 from benchmarks.work.packaged import packaged
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError
+from impresslearn.learner import ImpressLearner
 from impresslearn.masks import disjoint_bank, draw_masks
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
 from impresslearn.masks.codec import decode_mask
@@ -29,6 +31,8 @@ from impresslearn.networks.prediction import Statistics
 from impresslearn.networks.registry import OLDER_SPEC
 
 PREFIX = "statistics/"
+# The settings of `load_task` that features depend on.
+OF_A_TASK = ("stream", "task", "backbone", "labels", "balanced", "validation", "size")
 HELD_OUT = 6  # every sixth training example is for validation
 
 
@@ -46,7 +50,12 @@ def load_task(settings: Mapping[str, Any], place: JobContext) -> TaskData:
     settings["labels"], if any, says how many examples to train on: the first ones, or with
     settings["balanced"] the first ones of each class in turn. With settings["validation"] a
     sixth of the training examples, drawn once for all, takes the place of the test examples.
+    Images are resized to settings["size"], if any. With settings["featured"] the inputs are
+    `Features` of the network, computed once a process.
     """
+    if settings.get("featured"):
+        named = {key: settings[key] for key in OF_A_TASK if key in settings}
+        return _featured(json.dumps(named, sort_keys=True), place)
     stream = json.dumps(dict(settings["stream"]), sort_keys=True)
     name, train, test = _task(stream, int(settings["task"]), place.data)
     if settings.get("validation"):
@@ -60,6 +69,8 @@ def load_task(settings: Mapping[str, Any], place: JobContext) -> TaskData:
     if labels is not None and isinstance(train, Examples):
         chosen = _balanced(train.labels, labels) if settings.get("balanced") else range(int(labels))
         train = train.subset(chosen)
+    if settings.get("size"):
+        train, test = (_resized(examples, settings["size"]) for examples in (train, test))
     return TaskData(name, train, test)
 
 
@@ -152,6 +163,22 @@ def _balanced(labels: np.ndarray, count: int) -> np.ndarray:
 def _task(stream: str, number: int, data: str) -> TaskData:
     task = _stream(stream, data)[number]
     return TaskData(task.name, task.train, task.test)
+
+
+@lru_cache(maxsize=64)  # the evaluation tasks of a benchmark, for all of its methods
+def _featured(settings: str, place: JobContext) -> TaskData:
+    """A task of `load_task` with features of the frozen network as inputs."""
+    named = json.loads(settings)
+    learner = ImpressLearner.from_preset(load_backbone(named, place), "few_labels", progress=False)
+    name, *parts = load_task(named, place)
+    return TaskData(name, *(replace(part, inputs=learner.features(part.inputs)) for part in parts))
+
+
+def _resized(examples: Examples | StreamedExamples, size: int) -> Examples:
+    """Square images of this many pixels a side."""
+    assert isinstance(examples, Examples)
+    inputs = interpolate(examples.inputs, size=size, mode="bilinear", align_corners=False)
+    return replace(examples, inputs=inputs)
 
 
 @lru_cache(maxsize=2)

@@ -2,8 +2,8 @@
 
 Settings of all: stream, backbone, seed, labels (see `load_task`), and task, or tasks that one
 method learns in turn. Values of a task, or of each of the rows: task, accuracy, bytes_per_task;
-prediction_bytes: those without what the task is recognised by, which few methods keep; and seconds:
-processor time of learning alone.
+prediction_bytes: those without what the task is recognised by, which few methods keep; seconds:
+processor time of learning alone; and of rows shared_bytes: what all tasks read beside the network.
 """
 
 from __future__ import annotations
@@ -90,7 +90,15 @@ def _learned(method: Any, settings: Settings, place: JobContext) -> Outcome:
     if "task" in settings:
         return Outcome(_row(method, settings, place))
     rows = [_row(method, {**settings, "task": task}, place) for task in settings["tasks"]]
-    return Outcome({"rows": rows})
+    return Outcome({"rows": [row | {"shared_bytes": shared_bytes(method)} for row in rows]})
+
+
+def shared_bytes(method: Any) -> int:
+    """The bytes of a projection of features that all tasks of a method share."""
+    if not isinstance(method, ImpressLearner):
+        return getattr(method, "shared_bytes", 0)
+    _, projection = method._store.last_projection()
+    return 0 if projection is None else 2 * projection.matrix.numel()
 
 
 def _row(method: Any, settings: Settings, place: JobContext) -> dict[str, Any]:

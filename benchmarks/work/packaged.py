@@ -36,7 +36,8 @@ class SentenceEncoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         import_torchvision()  # without it, models of transformers fail beside some builds
-        self.body = _imported("transformers").BertModel.from_pretrained(_minilm())
+        model = _imported("transformers").BertModel
+        self.body = model.from_pretrained(_minilm(), add_pooling_layer=False)
         self.head = nn.Linear(384, 15)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:

@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 from benchmarks.jobs import Job, JobContext, run_job
@@ -50,6 +51,28 @@ def test_few_labels_hold_every_class():
     _, first, _ = load_task({**place, "labels": 10}, JobContext())
     _, whole, _ = load_task(place, JobContext())
     assert torch.equal(first.inputs, whole.inputs[:10])
+
+
+def test_tasks_come_as_features_or_resized(tmp_path):
+    stream = {"name": "split_cifar100", "subset": True, "tasks": 2, "augment": False}
+    labels = np.tile(np.arange(100), 3)
+    images = np.random.default_rng(0).integers(0, 256, (300, 32, 32, 3), dtype=np.uint8)
+    parts = {"images": images, "labels": labels}
+    both = {f"{part}_{key}": value for part in ("train", "test") for key, value in parts.items()}
+    names = np.array([f"class-{number:02d}" for number in range(100)])
+    np.savez(tmp_path / "cifar100-subset.npz", **both, class_names=names)
+    place = JobContext(str(tmp_path))
+    spec = {"name": "resnet18", "num_classes": 5, "width": 2, "norm": "group", "head": "own"}
+    settings = {"stream": stream, "task": 1, "backbone": spec, "labels": 10, "size": 40}
+    resized = load_task(settings, place)
+    assert resized.train.inputs.shape == (10, 3, 40, 40)
+    featured = load_task({**settings, "featured": True}, place)
+    assert load_task({**settings, "featured": True}, place).train is featured.train
+    network = load_backbone(settings, place)
+    for plain, features in zip(resized[1:], featured[1:], strict=True):
+        assert list(features.labels) == list(plain.labels)
+        expected = network.features({}, plain.inputs, mode="eval")
+        torch.testing.assert_close(features.inputs.values, expected)
 
 
 def test_a_stream_is_learned_and_looked_at_again():

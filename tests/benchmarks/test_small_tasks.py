@@ -72,6 +72,24 @@ def test_rates_are_tried_on_a_basis_task_by_validation_images():
         assert len(rates) == 3
 
 
+def test_budgets_are_settings_of_ours_and_checked_row_by_row():
+    plan = find_target("image-network").plan("small")
+    budgets = [500, 1000, 2000, 5000]
+    preset = [each for each in plan.planned if each.columns["method"].endswith("pretrained")]
+    assert [each.columns["budget"] for each in preset] == budgets
+    assert [each.job.settings["learner"]["max_bytes"] for each in preset] == budgets
+    evaluated = [each for each in plan.planned if each.columns["role"] == "evaluation"]
+    assert {tuple(each.job.settings["tasks"]) for each in evaluated} == {tuple(range(12, 20))}
+    tried = [each for each in plan.planned if each.columns["role"] == "development"]
+    assert max(max(each.job.settings["tasks"]) for each in tried) < 12
+    sentences = find_target("sentences").plan("small").planned
+    for each in sentences:
+        is_trial = each.columns["role"] == "development"
+        assert each.job.settings.get("validation", False) == is_trial
+    rows = [{"budget": 300, "bytes_per_task": 300}, {"budget": 300, "bytes_per_task": 301}, {}]
+    assert [row.get("fits") for row in plan.finish(rows)] == [1.0, 0.0, None]
+
+
 @pytest.mark.parametrize(
     ("method", "floats"),
     [("fine-tuning", 1000), ("BitFit", 300), ("linear probe", 5 * (4 * WIDTH + 1))],
