@@ -33,8 +33,9 @@ from impresslearn.training.loop import FitResult, with_head
 # Every sixth example is held out to compare the stages; fewer examples say too little.
 FOLDS, FEWEST = 6, 60
 # The network is trained where what a readout leaves unexplained, in bits, is worth more than this
-# share of the bits that the task may take.
-WORTH = 0.015
+# share of the bits that the task may take, of 2,000 bytes at most: a larger budget is no reason to
+# do with less accuracy.
+WORTH, MOST_ROOM = 0.015, 2000
 # The head starts from zeros and learns this share of a readout's mean weight in a step of rate 1.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # of logits
@@ -132,7 +133,7 @@ class Stages:
         losses = [_rounded(before.mean())]
         evidence: dict[str, Any] = {"stage": "readout", "held_out_loss": losses}
         left = float(before.mean()) * len(self.targets) / math.log(2)  # bits
-        if room is not None and left < WORTH * 8 * room:
+        if room is not None and left < WORTH * 8 * min(room, MOST_ROOM):
             return *frozen, evidence
         try:
             body, features, result = self.trained(room, kept)
