@@ -40,8 +40,6 @@ BUDGETS = (150, 300, 500, 1000, 2000)
 FOLDS = 5  # one of them is held back
 FINALISTS = 3  # at each budget
 MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # cases are tasks, or further folds of them
-# A training begins at this share of the price that should fill its budget, and raises it.
-FIRST_PRICE = 0.5
 
 
 @dataclass
@@ -286,9 +284,9 @@ def _trials(
     for budget in reversed(sizes):
         if needed <= budget:
             continue
-        # Bytes fall about as the square root of the price.
-        price = candidate.price * len(case[1]) / 1000 * FIRST_PRICE
-        price *= min(1.0, (candidate.bytes / budget) ** 2)
+        # Bytes fall about as the square root of the price. Training begins at the price that should
+        # fill the budget, and raises it; at half of it, integers per weight lose two to six points.
+        price = candidate.price * len(case[1]) / 1000 * (candidate.bytes / budget) ** 2
         learner = learner_of(candidate, max_bytes=budget, bit_price=price)
         trial = Trial(candidate, budget, price, learner)
         trial.learn(*case)
