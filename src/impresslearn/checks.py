@@ -36,6 +36,8 @@ def clear_calls(call: Call) -> Call:
         for name, method in list(vars(call).items()):
             if inspect.isfunction(method) and (name == "__init__" or name[0] != "_"):
                 setattr(call, name, clear_calls(method))
+            elif isinstance(method, classmethod) and name[0] != "_":
+                setattr(call, name, classmethod(clear_calls(method.__func__)))
         return call
 
     @functools.wraps(call)
@@ -55,7 +57,9 @@ def clear_calls(call: Call) -> Call:
             if error.__traceback__ is None or error.__traceback__.tb_next:
                 raise  # it began inside of the call
             place, line = call.__qualname__.removesuffix(".__init__"), str(error)
-            takes = [name for name in inspect.signature(call).parameters if name != "self"]
+            takes = [
+                name for name in inspect.signature(call).parameters if name not in ("self", "cls")
+            ]
             for name in named:
                 check_known(f"{place} has no argument", name, takes)
             missing = line.partition(": ")[2]

@@ -57,6 +57,11 @@ def naming(path: Path) -> Iterator[None]:
         raise type(error)(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise InputError(f"cannot read {path}: {reason_of(error)}") from None
+        line = "holds Python objects, which could run code; save arrays of numbers or of strings"
+        raise InputError(f"{path} {line}") from None
     except Exception as error:  # NumPy, pandas and Pillow raise almost anything for damaged bytes
         raise InputError(f"cannot read {path}: {reason_of(error)}") from None
 
@@ -76,9 +81,13 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     for directory in sorted(folder.iterdir()):
         if directory.is_dir() and not directory.name.startswith("."):
             place = f"below {directory}; {expected}"
-            if any(each.is_dir() for each in directory.iterdir()):
+            below = [each.name for each in sorted(directory.iterdir()) if each.is_dir()]
+            if below:
                 place += f", or give {directory} if its folders are the classes"
             images.setdefault(composed(directory.name), []).extend(flat_images(directory, place))
+            if below:
+                names = f"{len(below)} ({', '.join(below[:5])})"
+                warn_caller(f"folders in {directory} are not searched: {names}; {expected}")
     if not images:
         raise InputError(f"no image below {folder}; {expected}")
     return images

@@ -110,7 +110,10 @@ class MaskBank:
     @torch.inference_mode(False)
     def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
         self.layers = checked_layers(layers)
-        self.device = torch.device(device)
+        try:
+            self.device = torch.device(device)
+        except (RuntimeError, TypeError):
+            raise InputError(f"device {device} cannot be used; use cpu, or cuda on a GPU") from None
         self.trained_on: str | None = None
         self._infos: list[MaskInfo] = []
         self._position: dict[str, int] = {}

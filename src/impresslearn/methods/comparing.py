@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from impresslearn.checks import check_choice, check_integer, check_name, check_seed, clear_calls
+from impresslearn.checks import (
+    check_choice,
+    check_integer,
+    check_name,
+    check_seed,
+    clear_calls,
+    shown,
+)
 from impresslearn.errors import InputError, MissingDependencyError, error_prefix, warn_caller
 from impresslearn.methods.comparison import Comparison, Run, label_of
 from impresslearn.methods.evaluation import (
@@ -133,6 +140,8 @@ def compare(
     files: list[Path | None] = [None] * len(planned)
     evaluations: dict[int, Evaluation] = {}
     if cache is not None:
+        if not isinstance(cache, (str, os.PathLike)):
+            raise InputError(f"cache must be the path of a folder, got {shown(cache)}")
         for number, run in enumerate(planned):
             file = run.file(cache)
             files[number] = file

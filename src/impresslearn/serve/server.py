@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from impresslearn import __version__
-from impresslearn.checks import check_integer, clear_calls
+from impresslearn.checks import check_integer, check_kind, clear_calls
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
@@ -93,6 +93,7 @@ def create_app(
     Raises StoreError for a store that cannot be opened.
     """
     settings = settings or ServeSettings()
+    check_kind("settings", settings, ServeSettings)
     opened = None
     if not isinstance(source, ImpressLearner):
         source = opened = open_store(source, readonly=True, progress=False)
