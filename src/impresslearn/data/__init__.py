@@ -6,61 +6,27 @@ consume them, `to_batches` puts them on a device. Labels stay as the user gave t
 strings); `encode_labels` maps them to 0..K-1.
 """
 
-from impresslearn.data.batches import (
-    BatchSource,
-    StreamedBatches,
-    TensorBatches,
-    even_parts,
-    to_batches,
-)
-from impresslearn.data.conversion import as_examples, users_code
-from impresslearn.data.examples import (
-    MEMORY_LIMIT,
-    Augmentation,
-    Examples,
-    Inputs,
-    StreamedExamples,
-    as_inputs,
-    as_network_inputs,
-    data_fingerprint,
-    one_tensor,
-)
-from impresslearn.data.features import Features, inputs_behind
-from impresslearn.data.labels import (
-    Label,
-    classes_of,
-    encode_labels,
-    grown_classes,
-    label_array,
-    task_classes,
-)
-from impresslearn.data.preprocessing import Prepared, Preprocessing
-
-__all__ = [
-    "MEMORY_LIMIT",
-    "Augmentation",
-    "BatchSource",
-    "Examples",
-    "Features",
-    "Inputs",
-    "Label",
-    "Prepared",
-    "Preprocessing",
-    "StreamedBatches",
-    "StreamedExamples",
-    "TensorBatches",
-    "as_examples",
-    "as_inputs",
-    "as_network_inputs",
-    "classes_of",
-    "data_fingerprint",
-    "encode_labels",
-    "even_parts",
-    "grown_classes",
-    "inputs_behind",
-    "label_array",
-    "one_tensor",
-    "task_classes",
-    "to_batches",
-    "users_code",
-]
+from impresslearn.data.batches import BatchSource as BatchSource
+from impresslearn.data.batches import StreamedBatches as StreamedBatches
+from impresslearn.data.batches import TensorBatches as TensorBatches
+from impresslearn.data.batches import even_parts as even_parts
+from impresslearn.data.batches import to_batches as to_batches
+from impresslearn.data.conversion import as_examples as as_examples
+from impresslearn.data.examples import MEMORY_LIMIT as MEMORY_LIMIT
+from impresslearn.data.examples import Augmentation as Augmentation
+from impresslearn.data.examples import Examples as Examples
+from impresslearn.data.examples import Inputs as Inputs
+from impresslearn.data.examples import StreamedExamples as StreamedExamples
+from impresslearn.data.examples import as_inputs as as_inputs
+from impresslearn.data.examples import as_network_inputs as as_network_inputs
+from impresslearn.data.examples import data_fingerprint as data_fingerprint
+from impresslearn.data.features import Features as Features
+from impresslearn.data.features import inputs_behind as inputs_behind
+from impresslearn.data.labels import Label as Label
+from impresslearn.data.labels import classes_of as classes_of
+from impresslearn.data.labels import encode_labels as encode_labels
+from impresslearn.data.labels import grown_classes as grown_classes
+from impresslearn.data.labels import label_array as label_array
+from impresslearn.data.labels import task_classes as task_classes
+from impresslearn.data.preprocessing import Prepared as Prepared
+from impresslearn.data.preprocessing import Preprocessing as Preprocessing

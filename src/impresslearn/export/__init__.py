@@ -1,6 +1,7 @@
 """One task as a module, or as a .safetensors, .onnx or .pt2 file for other programs."""
 
-from impresslearn.export.formats import FORMATS, export_task
-from impresslearn.export.module import ExportedTask, TaskModel, export_module
-
-__all__ = ["FORMATS", "ExportedTask", "TaskModel", "export_module", "export_task"]
+from impresslearn.export.formats import FORMATS as FORMATS
+from impresslearn.export.formats import export_task as export_task
+from impresslearn.export.module import ExportedTask as ExportedTask
+from impresslearn.export.module import TaskModel as TaskModel
+from impresslearn.export.module import export_module as export_module

@@ -1,15 +1,9 @@
 """Kernels that mix packed masks into weights, with gradients: CPU, GPU and reference."""
 
-from impresslearn.kernels.functions import implementation, mask_sums, mix, mix_layers
-from impresslearn.kernels.reference import pack, popcount, row_bytes, unpack
-
-__all__ = [
-    "implementation",
-    "mask_sums",
-    "mix",
-    "mix_layers",
-    "pack",
-    "popcount",
-    "row_bytes",
-    "unpack",
-]
+from impresslearn.kernels.functions import mask_sums as mask_sums
+from impresslearn.kernels.functions import mix as mix
+from impresslearn.kernels.functions import mix_layers as mix_layers
+from impresslearn.kernels.reference import pack as pack
+from impresslearn.kernels.reference import popcount as popcount
+from impresslearn.kernels.reference import row_bytes as row_bytes
+from impresslearn.kernels.reference import unpack as unpack

@@ -3,42 +3,21 @@
 Every source gives layer name -> booleans of the weight's shape. `MaskBank` keeps them packed.
 """
 
-from impresslearn.masks.bank import MaskBank, Overlap
-from impresslearn.masks.edge_popup import (
-    POPUP_RECIPE,
-    PopupScores,
-    ScoreRule,
-    TrainedMask,
-    train_mask,
-    trainable_scores,
-)
-from impresslearn.masks.pruning import PRUNING_RECIPE, PrunedMask, accuracy, prune
-from impresslearn.masks.sources import (
-    disjoint_bank,
-    disjoint_mask,
-    draw_masks,
-    random_bank,
-    random_mask,
-)
-from impresslearn.masks.sparsity import Allocation
-
-__all__ = [
-    "POPUP_RECIPE",
-    "PRUNING_RECIPE",
-    "Allocation",
-    "MaskBank",
-    "Overlap",
-    "PopupScores",
-    "PrunedMask",
-    "ScoreRule",
-    "TrainedMask",
-    "accuracy",
-    "disjoint_bank",
-    "disjoint_mask",
-    "draw_masks",
-    "prune",
-    "random_bank",
-    "random_mask",
-    "train_mask",
-    "trainable_scores",
-]
+from impresslearn.masks.bank import MaskBank as MaskBank
+from impresslearn.masks.bank import Overlap as Overlap
+from impresslearn.masks.edge_popup import POPUP_RECIPE as POPUP_RECIPE
+from impresslearn.masks.edge_popup import PopupScores as PopupScores
+from impresslearn.masks.edge_popup import ScoreRule as ScoreRule
+from impresslearn.masks.edge_popup import TrainedMask as TrainedMask
+from impresslearn.masks.edge_popup import train_mask as train_mask
+from impresslearn.masks.edge_popup import trainable_scores as trainable_scores
+from impresslearn.masks.pruning import PRUNING_RECIPE as PRUNING_RECIPE
+from impresslearn.masks.pruning import PrunedMask as PrunedMask
+from impresslearn.masks.pruning import accuracy as accuracy
+from impresslearn.masks.pruning import prune as prune
+from impresslearn.masks.sources import disjoint_bank as disjoint_bank
+from impresslearn.masks.sources import disjoint_mask as disjoint_mask
+from impresslearn.masks.sources import draw_masks as draw_masks
+from impresslearn.masks.sources import random_bank as random_bank
+from impresslearn.masks.sources import random_mask as random_mask
+from impresslearn.masks.sparsity import Allocation as Allocation

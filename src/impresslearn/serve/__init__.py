@@ -15,6 +15,6 @@ except ImportError:
         "serving needs fastapi and uvicorn: pip install 'impresslearn[serve]'"
     ) from None
 
-from impresslearn.serve.server import ServeSettings, create_app, run_server
-
-__all__ = ["ServeSettings", "create_app", "run_server"]
+from impresslearn.serve.server import ServeSettings as ServeSettings
+from impresslearn.serve.server import create_app as create_app
+from impresslearn.serve.server import run_server as run_server

@@ -4,30 +4,15 @@
 `rows` reads and writes the tables of a `database`; `tasks` and `network` are what they hold.
 """
 
-from impresslearn.store.rows import TaskTable
-from impresslearn.store.store import CACHE_BYTES, Store
-from impresslearn.store.store_files import (
-    backup_store,
-    compact_store,
-    describe_store,
-    list_tasks,
-    load_file,
-    open_file,
-    save_file,
-)
-from impresslearn.store.tasks import LearnedTask, TaskInfo
-
-__all__ = [
-    "CACHE_BYTES",
-    "LearnedTask",
-    "Store",
-    "TaskInfo",
-    "TaskTable",
-    "backup_store",
-    "compact_store",
-    "describe_store",
-    "list_tasks",
-    "load_file",
-    "open_file",
-    "save_file",
-]
+from impresslearn.store.rows import TaskTable as TaskTable
+from impresslearn.store.store import CACHE_BYTES as CACHE_BYTES
+from impresslearn.store.store import Store as Store
+from impresslearn.store.store_files import backup_store as backup_store
+from impresslearn.store.store_files import compact_store as compact_store
+from impresslearn.store.store_files import describe_store as describe_store
+from impresslearn.store.store_files import list_tasks as list_tasks
+from impresslearn.store.store_files import load_file as load_file
+from impresslearn.store.store_files import open_file as open_file
+from impresslearn.store.store_files import save_file as save_file
+from impresslearn.store.tasks import LearnedTask as LearnedTask
+from impresslearn.store.tasks import TaskInfo as TaskInfo
