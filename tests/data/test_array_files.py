@@ -107,10 +107,10 @@ def test_objects_are_never_unpickled(tmp_path, npy):
     trap = np.array([Trap(), Trap()], dtype=object)
     np.save(npy, trap, allow_pickle=True)
     np.savez(tmp_path / "a.npz", inputs=X, labels=trap, allow_pickle=True)
-    refused("cannot read .*a.npy: ", read_inputs, npy)
-    refused("cannot read .*a.npz: .*allow_pickle=False", read_examples, tmp_path / "a.npz")
+    refused("a.npy holds Python objects", read_inputs, npy)
+    refused("a.npz holds Python objects", read_examples, tmp_path / "a.npz")
     npy.write_bytes(b"\x80\x04N.")
-    refused("cannot read .*a.npy: ", read_inputs, npy)
+    refused("a.npy holds Python objects", read_inputs, npy)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def naming(path: Path) -> Iterator[None]:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except ValueError as error:
-        if "allow_pickle" not in str(error):
+        # NumPy has a line for reading objects and another one for mapping them.
+        if not any(words in str(error) for words in ("allow_pickle", "Python objects in dtype")):
             raise InputError(f"cannot read {path}: {reason_of(error)}") from None
         line = "holds Python objects, which could run code; save arrays of numbers or of strings"
         raise InputError(f"{path} {line}") from None
