@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -164,9 +164,26 @@ def test_ray_gives_the_same(alone):
     assert contents(learner) == alone
 
 
+def unreadable() -> None:
+    raise FileNotFoundError(2, "No such file or directory")
+
+
+def test_data_that_cannot_be_loaded_and_names_given_twice_stop_no_other(alone):
+    given = [*tasks(6).items(), ("task-3", partial(data_of, 3)), ("gone", unreadable)]
+    learner = new_learner()
+    with pytest.raises(TasksFailedError) as caught:
+        learner.learn_tasks(iter(given), workers=1)
+    assert "FileNotFoundError: No such file" in str(caught.value.errors["gone"])
+    assert "given twice" in str(caught.value.errors["task-3"])
+    assert contents(learner) == {name: alone[name] for name in tasks(6)}
+
+
 def test_wrong_calls_are_one_line():
     learner = new_learner()
     refused("workers must be", learner.learn_tasks, tasks(2), workers=0)
+    with ThreadPoolExecutor(1) as threads:
+        refused("of other processes", learner.learn_tasks, tasks(2), workers=threads)
+    learner = new_learner()
     refused("leave out batched", learner.learn_tasks, tasks(2), workers=1, batched=True)
     refused("tasks must be a mapping or pairs", learner.learn_tasks, 5, workers=1)
     refused("tasks must be pairs", learner.learn_tasks, ["a", "b"], workers=1)

@@ -126,11 +126,15 @@ class _Writer:
 
     def flags(self, values: Sequence[bool]) -> list[bool]:
         """Booleans, each by how often the ones before it were true."""
-        told: list[bool] = []
-        for number, value in enumerate(values):
-            likely = (2 * sum(told) + 1) / (2 * number + 2)
-            told.append(bool(self.code([value], stream.model.Bernoulli(likely, perfect=False))[0]))
-        return told
+        coded: list[bool] = []
+        for value in values:
+            coded.append(self.flag(value, coded))
+        return coded
+
+    def flag(self, value: bool, before: Sequence[bool]) -> bool:
+        """A boolean, by how often those before it were true."""
+        likely = (2 * sum(before) + 1) / (2 * len(before) + 2)
+        return bool(self.code([value], stream.model.Bernoulli(likely, perfect=False))[0])
 
     def positions(self, levels: Levels) -> NDArray[np.bool_]:
         """Where the integers of a matrix are not zero."""
@@ -183,11 +187,11 @@ def _code_sizes(coder: _Writer, sizes: NDArray[np.float32]) -> NDArray[np.float3
     mantissas, exponents = np.frexp(sizes)
     codes = np.rint(mantissas * 2 * PARTS).astype(np.int64) - PARTS
     codes += PARTS * (exponents - 1 - LOWEST_OCTAVE)
-    told: list[int] = []
+    coded: list[int] = []
     for code in codes:
-        model = _near(told[-1]) if told else stream.model.Uniform(PARTS * OCTAVES)
-        told += coder.code([code], model).tolist()
-    octaves, parts = np.divmod(np.array(told, np.int64), PARTS)
+        model = _near(coded[-1]) if coded else stream.model.Uniform(PARTS * OCTAVES)
+        coded += coder.code([code], model).tolist()
+    octaves, parts = np.divmod(np.array(coded, np.int64), PARTS)
     return np.ldexp((PARTS + parts) / PARTS, octaves + LOWEST_OCTAVE).astype(np.float32)
 
 
@@ -195,23 +199,21 @@ def _code_tensors(
     coder: _Writer, tensors: Sequence[Levels], models: Sequence[tuple[int, int] | None]
 ) -> list[Levels]:
     """The integers of tensors that are not all zero, with the models of vectors before them."""
-    told = []
+    coded = []
     model: tuple[int, int] | None = None
     shares: list[bool] = []  # whether each vector has the model of the one before
     for levels, wanted in zip(tensors, models, strict=True):
         if levels.ndim == 2:
-            told.append(_code_matrix(coder, levels))
+            coded.append(_code_matrix(coder, levels))
             continue
         if model is not None:
-            likely = (2 * sum(shares) + 1) / (2 * len(shares) + 2)
-            told_same = coder.code([wanted == model], stream.model.Bernoulli(likely, perfect=False))
-            shares.append(bool(told_same[0]))
+            shares.append(coder.flag(wanted == model, shares))
         if model is None or not shares[-1]:
             odds, ratio = wanted or (0, 0)
             odds = int(coder.code([odds], stream.model.Uniform(len(ODDS)))[0])
             model = odds, int(coder.code([ratio], stream.model.Uniform(len(RATIOS)))[0])
-        told.append(coder.code(levels + LARGEST, _two_sided(*model)) - LARGEST)
-    return told
+        coded.append(coder.code(levels + LARGEST, _two_sided(*model)) - LARGEST)
+    return coded
 
 
 def _code_matrix(coder: _Writer, levels: Levels) -> Levels:
@@ -235,9 +237,9 @@ def _code_matrix(coder: _Writer, levels: Levels) -> Levels:
         sizes = coder.code(sizes - 1, _one_sided(ratio)) + 1
     else:
         sizes = np.ones(len(values), np.int64)
-    told = np.zeros(mask.shape, np.int64)
-    told[mask] = np.where(positive, sizes, -sizes)
-    return told
+    coded = np.zeros(mask.shape, np.int64)
+    coded[mask] = np.where(positive, sizes, -sizes)
+    return coded
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,14 @@ import copy
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -68,8 +75,12 @@ def learn_in_parallel(
 
     def new_tasks() -> Iterator[tuple[str, Any]]:
         nonlocal count
+        seen = set()
         for name, data in _pairs(tasks):
-            if check_name(name) not in learner.tasks_:
+            if check_name(name) in seen:
+                errors[name] = InputError("its name was given twice; the first one counts")
+            elif name not in learner.tasks_:
+                seen.add(name)
                 count += 1
                 yield name, data
 
@@ -135,7 +146,14 @@ def _pairs(tasks: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _learn(learner: Any, name: str, data: Any, note_of: NoteOf | None) -> None:
-    data = data() if callable(data) and not hasattr(data, "__len__") else data
+    if callable(data) and not hasattr(data, "__len__"):
+        try:
+            data = data()
+        except ImpressLearnError:
+            raise
+        except Exception as error:  # a function of the user's, which may raise anything
+            kind = type(error).__name__
+            raise InputError(f"its data cannot be loaded: {kind}: {reason_of(error)}") from None
     learner.learn_task(name, data, note=note_of(data) if note_of else None)
 
 
@@ -154,6 +172,9 @@ def _submitting(
 ) -> Iterator[tuple[Callable[[Chunk], Future[Learned]], int]]:
     """Gives what submits a chunk, and the number of workers."""
     key = uuid.uuid4().hex
+    if isinstance(workers, ThreadPoolExecutor):
+        line = "threads of one process would wait for each other: give a number of processes"
+        raise InputError(f"workers must be an executor of other processes; {line}")
     if isinstance(workers, Executor):
         number = getattr(workers, "_max_workers", None) or 8
         yield lambda chunk: workers.submit(learn_chunk, packed, key, note_of, chunk), number
