@@ -65,7 +65,7 @@ def test_metrics_count_requests_and_the_cache(store):
     assert numbers['impresslearn_request_seconds_bucket{path="/predict",le="+Inf"}'] == 3
     assert 0 < numbers['impresslearn_request_seconds_sum{path="/predict"}'] < 30
     assert (numbers["impresslearn_tasks"], numbers["impresslearn_masks"]) == (6, 3)
-    assert numbers["impresslearn_cache_hits"] >= 1
+    assert numbers["impresslearn_cache_hits_total"] >= 1
     assert numbers["impresslearn_cache_bytes"] > 0
 
 

@@ -42,8 +42,8 @@ SIZE_BITS, FURTHER_BITS = -np.log2(1 - RATIOS), -np.log2(np.maximum(RATIOS, 1 / 
 # Steps and offsets have three bits beside the leading one, and any of 40 octaves from 2^-24 on.
 PARTS, OCTAVES, LOWEST_OCTAVE = 8, 40, -24
 SMALLEST_STEP, LARGEST_STEP = 2.0**LOWEST_OCTAVE, 15.0 * 2.0 ** (LOWEST_OCTAVE + OCTAVES - 4)
-# Steps and offsets resemble those before them: each further eighth of an octave is as likely as
-# this share of the one before.
+# A step is likely to be near the one before it: each further eighth of an octave has this share of
+# the last one's probability.
 NEARNESS = 13, 16
 
 Levels = NDArray[np.int64]
@@ -51,7 +51,7 @@ Grids = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def encode_levels(tensors: Sequence[Levels], grids: Grids | None = None) -> bytes:
-    """Integers of magnitude up to LARGEST, and perhaps the grids on which they count, as bytes.
+    """Integers of magnitude up to LARGEST, with their grids if given, as bytes.
 
     - tensors: vectors, or matrices (units, fan_in).
     - grids: a step and an offset for each tensor, as `nearest_steps` rounds them; offsets may be 0

@@ -56,7 +56,7 @@ class Metrics:
     """Counts requests and their seconds; `text` is what Prometheus reads.
 
     - paths: of the routes. Requests of all others are counted together.
-    - gauges: gives further lines, name -> number.
+    - gauges: gives further numbers by name; a name that ends in "total" only ever grows.
     """
 
     def __init__(self, paths: tuple[str, ...], gauges: Callable[[], Mapping[str, float]]) -> None:
@@ -80,7 +80,8 @@ class Metrics:
         with self._lock:
             lines = list(self._lines())
         for name, value in self._gauges().items():
-            lines += [f"# TYPE impresslearn_{name} gauge", f"impresslearn_{name} {value}"]
+            kind = "counter" if name.endswith("total") else "gauge"
+            lines += [f"# TYPE impresslearn_{name} {kind}", f"impresslearn_{name} {value}"]
         return "\n".join(lines) + "\n"
 
     def _lines(self) -> Iterator[str]:

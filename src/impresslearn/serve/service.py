@@ -76,8 +76,9 @@ class Service:
         """Numbers of the store for `Metrics`."""
         store = self.learner._store
         hits, misses, resident = store.cache_counts()
-        numbers = {"tasks": len(self.learner.tasks_), "cache_hits": hits, "cache_misses": misses}
-        return numbers | {"cache_bytes": resident, "masks": len(self.learner.bank_)}
+        held = {"tasks": len(self.learner.tasks_), "masks": len(self.learner.bank_)}
+        cache = {"cache_hits_total": hits, "cache_misses_total": misses, "cache_bytes": resident}
+        return held | cache
 
     def health(self) -> Answer:
         """That the process lives; it does not look at the store."""

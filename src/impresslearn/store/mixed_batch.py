@@ -53,7 +53,7 @@ def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> I
 
 
 def _features_of(store: Any, task: LearnedTask) -> tuple[int, bool, int] | None:
-    """What the head of a readout reads, and its classes; None for any other task.
+    """What a readout's head reads, and its number of classes; None for any other task.
 
     Where norms use a batch's statistics, rows must not meet rows of other tasks.
     """

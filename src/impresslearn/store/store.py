@@ -574,5 +574,5 @@ def _positions(num_masks: int, residual: bool) -> list[int | None]:
 
 
 def _key(task: LearnedTask) -> str:
-    """The name of a task's weights in the cache: other numbers have another one."""
+    """The cache key of a task's weights, which changes with any number of the task."""
     return f"task {task.digest.hex()}"

@@ -88,7 +88,7 @@ class TaskIndex:
         return space.variances.argsort(descending=True)[:COORDINATES]
 
     def _catch_up(self, space: FeatureSpace) -> bool:
-        """Takes over new tasks, and drops those that are gone; whether all tasks are in it."""
+        """Adds new tasks and drops removed ones; returns whether it holds all tasks."""
         database = self._store.database
         state: object = database.generation()
         if database.path is None:
