@@ -3,7 +3,7 @@
 An entry is one of these:
 - ours: preset; learner: changes of its settings; masks: how many random masks, or "basis", the
   masks of the benchmark's basis tasks; small: whether the network is, for the preset; features:
-  "learned" on these tasks
+  "learned" on these tasks; adapted: a recipe, by which the network was trained on them
 - a method of `benchmarks.rivals` by its name: name, options; masks, "basis", are its bank
 
 recipe and lr change the recipe of the preset or the benchmark; norm, head, init and gain change the
@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.jobs import Job
 from benchmarks.targets.benchmarks import Benchmark, disjoint_masks, find_benchmark
 from benchmarks.targets.plan import VALUES, Planned, Row, Table, table_of
-from benchmarks.work.learning import learn_by_name, learn_by_settings
+from benchmarks.work.learning import adapt_network, learn_by_name, learn_by_settings
 from impresslearn.learner.presets import preset as find_preset
 
 # Bytes at which ours and the others are compared.
@@ -42,6 +42,10 @@ def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str,
     needs: tuple[Job, ...] = ()
     if entry.get("masks") == "basis":
         needs = suited.heterogeneous(seed, suited.basis, suited.sparsities[0])
+    if "adapted" in entry:
+        where = {key: settings[key] for key in ("stream", "backbone", "size") if key in settings}
+        where |= {"tasks": list(range(suited.basis)), "recipe": entry["adapted"]}
+        needs, settings = (Job(adapt_network, where),), settings | {"adapted": True}
     if "preset" in entry:
         return Job(learn_by_settings, settings | _ours(suited, entry), needs)
     recipe = suited.task["recipe"] | _recipe(entry)
@@ -85,28 +89,32 @@ def task_by_task(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
 
 
 def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """Every method on all unseen tasks in turn, so that they share what later ones may.
+    """Every method on each of the unseen tasks.
 
     Trials are made on the first basis tasks, or without any on the same tasks and held-out training
     examples.
     """
     (seed,), unseen = benchmark.seeds, list(benchmark.unseen_tasks())
     for entry in _methods(f"{benchmark.name}.{scale}"):
-        which = {**benchmark.data_settings(), "tasks": unseen}
-        which |= {"featured": True} if entry.get("featured") else {}
+        data = benchmark.data_settings()
+        data |= {"featured": True} if entry.get("featured") else {}
+        # Readouts over learned features share a learner, so that these are learned once.
+        together = "features" in entry
         columns = {**_columns(benchmark, entry), "seed": seed}
         for budget in entry.get("budgets", [None]):
             limited, more = entry, {}
             if budget is not None:
                 limited, more = {**entry, "learner": {"max_bytes": budget}}, {"budget": budget}
-            yield Planned(entry_job(benchmark, limited, seed, which), {**columns, **more})
+            for tasks in [unseen] if together else [[task] for task in unseen]:
+                job = entry_job(benchmark, limited, seed, {**data, "tasks": tasks})
+                yield Planned(job, {**columns, **more})
         basis = list(range(benchmark.basis))
-        which["tasks"] = (basis or unseen)[: entry.get("trial_tasks")]
-        which |= {} if basis else {"validation": True}
+        data |= {} if basis else {"validation": True}
         for trial in development_trials(entry):
-            job = entry_job(benchmark, trial, seed, which)
             tried = {**columns, "role": "development", "setting": trial["setting"]}
-            yield Planned(job, tried | {key: trial[key] for key in ("lr",) if key in trial})
+            tried |= {key: trial[key] for key in ("lr",) if key in trial}
+            for task in (basis or unseen)[: entry.get("trial_tasks")]:
+                yield Planned(entry_job(benchmark, trial, seed, {**data, "tasks": [task]}), tried)
 
 
 def with_fits(rows: list[Row]) -> list[Row]:

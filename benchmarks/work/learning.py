@@ -8,20 +8,27 @@ processor time of learning alone; and of rows shared_bytes: what all tasks read 
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import safetensors.torch
 import torch
 
+import impresslearn as il
 from benchmarks.jobs import JobContext, Outcome
 from benchmarks.rivals import create_method
 from benchmarks.work.inputs import load_backbone, load_bank, load_task, mask_blob
 from impresslearn.data import Examples
 from impresslearn.learner import ImpressLearner
+from impresslearn.networks import Backbone
 from impresslearn.training.loop import Recipe
 
 Settings = Mapping[str, Any]
+OF_THE_INPUTS = ("stream", "backbone", "size", "featured")  # without how many labels
 MOST_INPUTS = 1000  # test inputs a task whose logits are compared at the end of a stream
 
 
@@ -50,13 +57,48 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
     return Outcome(values, mask_blob(coded or b"", learner.statistics_of(name)))
 
 
+def adapt_network(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
+    """A network trained once on the tasks of `tasks` (`adapt_to` with `recipe`), as the blob."""
+    parts = [load_task({**settings, "task": task}, place).train for task in settings["tasks"]]
+    together = replace(
+        parts[0],
+        inputs=torch.cat([part.inputs for part in parts]),
+        labels=np.concatenate([part.labels for part in parts]),
+    )
+    adapted = il.adapt_to(
+        load_backbone(settings, place), together, recipe=settings["recipe"], progress=False
+    )
+    tensors = (*adapted.module.named_parameters(), *adapted.module.named_buffers())
+    state = {name: values.detach().contiguous() for name, values in tensors}
+    return Outcome({"examples": len(together)}, safetensors.torch.save(state))
+
+
+def _backbone_and_masks(
+    settings: Settings, needs: Sequence[Outcome], place: JobContext
+) -> tuple[Backbone, Sequence[Outcome]]:
+    """The network, with `adapted` as the first needed job trained it, and the other needs."""
+    backbone = load_backbone(settings, place)
+    if not settings.get("adapted"):
+        return backbone, needs
+    module = copy.deepcopy(backbone.module)
+    trained = safetensors.torch.load(needs[0].blob or b"")
+    with torch.no_grad():
+        for name, values in (*module.named_parameters(), *module.named_buffers()):
+            values.copy_(trained[name])
+    how = {
+        key: settings["backbone"][key] for key in ("norm", "head") if key in settings["backbone"]
+    }
+    adapted = il.adapt(module, input_shape=backbone.input_shape, **how)
+    return adapted.to(place.device), needs[1:]
+
+
 def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """Ours over the needed masks, or random ones (`random`, see `load_bank`), or none.
 
     learner: settings of `ImpressLearner` as plain values; recipe: its task_recipe; features: the
     tasks whose training examples readouts' features are learned from.
     """
-    backbone = load_backbone(settings, place)
+    backbone, needs = _backbone_and_masks(settings, needs, place)
     learner = ImpressLearner(
         backbone,
         bank=load_bank(backbone, needs, settings.get("random")),
@@ -67,7 +109,7 @@ def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobCo
     )
     if "features" in settings:
         # Without the job's labels: those who came before had more examples.
-        where = {"stream": settings["stream"]}
+        where = {key: settings[key] for key in OF_THE_INPUTS if key in settings}
         tasks = [load_task({**where, "task": task}, place) for task in settings["features"]]
         learner.learn_features(*(task.train for task in tasks))
     return _learned(learner, settings, place)
@@ -78,7 +120,8 @@ def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: JobContex
 
     It gets the needed masks, or random ones, as its bank.
     """
-    backbone, options = load_backbone(settings, place), dict(settings["options"])
+    backbone, needs = _backbone_and_masks(settings, needs, place)
+    options = dict(settings["options"])
     if needs or "random" in settings:
         options["bank"] = load_bank(backbone, needs, settings.get("random"))
     recipe, seed = settings["recipe"], settings["seed"]
