@@ -30,6 +30,7 @@ JOBS: dict[str, Jobs] = {
     "rotated-mnist-paper": masks.comparison,
     "permuted-mnist-paper": masks.comparison,
     "split-cifar100": masks.comparison,
+    "split-cifar100-wide": masks.comparison,
     "split-imagenet": masks.comparison,
     "gn-comparison": masks.without_task_names,
     "random-masks": masks.random_masks,

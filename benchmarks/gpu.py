@@ -1,0 +1,176 @@
+"""Speed on a GPU: kernels against a copy of memory, steps, tasks a minute, and a profile.
+
+`python -m benchmarks.gpu OUT.json` writes each figure as soon as it is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.speed import coefficient_step, plain_step, popup_step
+from impresslearn.errors import NotLearnedWarning
+from impresslearn.kernels import mask_sums, mix
+from impresslearn.learner import ImpressLearner
+from impresslearn.masks import random_bank
+from impresslearn.networks import Backbone, create_backbone
+from impresslearn.training.loop import Recipe
+
+NETWORKS = {
+    "LeNet": lambda: create_backbone("lenet_300_100", 10, seed=0),
+    "ResNet-18": lambda: create_backbone("resnet18", 10, seed=0),
+    "ResNet-50": lambda: create_backbone("resnet50", 10, seed=0),
+}
+COUNTS = (10, 100, 1000)
+REPEATS, BATCH = 30, 128
+Record = dict[str, Any]
+
+
+def milliseconds(action: Callable[[], object], repeats: int = REPEATS) -> float:
+    """The median time of an action on the device."""
+    for _ in range(3):
+        action()
+    times = []
+    for _ in range(repeats):
+        begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begun.record()
+        action()
+        ended.record()
+        torch.cuda.synchronize()
+        times.append(begun.elapsed_time(ended))
+    return statistics.median(times)
+
+
+def copies() -> Iterator[Record]:
+    """A copy from device to device, and a launch that does next to nothing."""
+    source = torch.empty(2**29, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    took = milliseconds(lambda: target.copy_(source))
+    yield {"name": "copy", "ms": took, "GB/s": 2 * source.numel() / took / 1e6}
+    yield {"name": "launch", "ms": milliseconds(lambda: source[:1].zero_())}
+
+
+def kernels() -> Iterator[Record]:
+    """`mix` and `mask_sums` over all layers of a network, with the memory that they must touch."""
+    for name, make in NETWORKS.items():
+        backbone = make().to("cuda")
+        for count in COUNTS:
+            layers, weights = backbone.layers, list(backbone.weights.values())
+            bits = [
+                torch.randint(
+                    0, 256, (count, each.units, -(-each.fan_in // 16) * 2),
+                    dtype=torch.uint8, device="cuda",
+                )
+                for each in layers
+            ]  # fmt: skip
+            alphas = [torch.rand(count, each.units, device="cuda") for each in layers]
+            packed, floats = sum(map(torch.numel, bits)), 4 * backbone.num_maskable
+
+            def mixed(bits=bits, alphas=alphas, weights=weights) -> None:
+                for layer in zip(bits, alphas, weights, strict=True):
+                    mix(*layer)
+
+            def summed(bits=bits, weights=weights) -> None:
+                for each, weight in zip(bits, weights, strict=True):
+                    mask_sums(each, weight, weight, True)
+
+            # Both read the masks once; one reads and writes weights, the other reads two of them.
+            for kernel, action in (("mix", mixed), ("mask_sums", summed)):
+                took = milliseconds(action)
+                rate = (packed + 2 * floats) / took / 1e6
+                yield {"name": kernel, "network": name, "masks": count, "ms": took, "GB/s": rate}
+
+
+def steps() -> Iterator[Record]:
+    """Training steps of coefficients (N = 100) and of edge-popup, beside plain ones."""
+    generator = torch.Generator().manual_seed(0)
+    for name, shape in (("LeNet", (784,)), ("ResNet-18", (3, 32, 32))):
+        backbone = NETWORKS[name]().to("cuda")
+        inputs = torch.randn((BATCH, *shape), generator=generator).cuda()
+        targets = torch.randint(0, 10, (BATCH,), generator=generator).cuda()
+        bank = random_bank(backbone.layers, 100, device="cuda")
+        torch.cuda.reset_peak_memory_stats()
+        for kind, action in (
+            ("plain", plain_step(backbone, inputs, targets)),
+            ("coefficients", coefficient_step(backbone, bank, inputs, targets)),
+            ("edge-popup", popup_step(backbone, inputs, targets)),
+        ):
+            took = milliseconds(action)
+            record = {"name": f"{kind} step", "network": name, "ms": took}
+            yield record | {"MB": torch.cuda.max_memory_allocated() // 10**6}
+
+
+def tasks() -> Iterator[Record]:
+    """Tasks a minute over LeNet with 20 random masks, side by side and one by one."""
+    rng = np.random.default_rng(0)
+    for images, count, epochs in ((200, 512, 20), (200, 64, 20), (60_000, 8, 1)):
+        inputs = rng.standard_normal((images, 784), dtype=np.float32)
+        labels = rng.integers(0, 10, images)
+        for batched in (True, False):
+            backbone = create_backbone("lenet_300_100", 10, seed=0).to("cuda")
+            bank = random_bank(backbone.layers, 20, device="cuda")
+            recipe = Recipe(epochs=epochs, batch_size=BATCH)
+            learner = ImpressLearner(backbone, bank=bank, task_recipe=recipe, progress=False)
+            some = count if batched else max(2, count // 16)
+            learner.learn_tasks({"first": (inputs, labels)}, batched=batched)
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            learner.learn_tasks({f"t{n}": (inputs, labels) for n in range(some)}, batched=batched)
+            took = time.perf_counter() - begun
+            record = {"name": "learn_tasks", "images": images, "epochs": epochs, "tasks": some}
+            yield record | {"batched": batched, "tasks/min": 60 * some / took}
+
+
+def profile(backbone: Backbone) -> Iterator[Record]:
+    """Where the time of a coefficient step goes: the largest of what runs on the device."""
+    inputs, targets = torch.randn(BATCH, 784).cuda(), torch.randint(0, 10, (BATCH,)).cuda()
+    step = coefficient_step(
+        backbone, random_bank(backbone.layers, 100, device="cuda"), inputs, targets
+    )
+    milliseconds(step, 3)
+    with torch.profiler.profile() as found:
+        for _ in range(REPEATS):
+            step()
+        torch.cuda.synchronize()
+    for event in sorted(found.key_averages(), key=lambda each: -each.self_device_time_total)[:8]:
+        spent = event.self_device_time_total / REPEATS / 1000
+        yield {"name": "profile", "kernel": event.key[:60], "ms": spent}
+    for event in sorted(found.key_averages(), key=lambda each: -each.self_cpu_time_total)[:8]:
+        spent = event.self_cpu_time_total / REPEATS / 1000
+        yield {"name": "profile, processor", "call": event.key[:60], "ms": spent}
+
+
+def main() -> None:
+    """Measures everything, and writes what is there so far after each figure."""
+    properties = torch.cuda.get_device_properties(0)
+    record: Record = {
+        "device": properties.name,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
+    rows = record["rows"] = []
+    warnings.simplefilter("ignore", NotLearnedWarning)  # labels are random here
+    begun = time.perf_counter()
+    for measure in (copies, kernels, steps, tasks, lambda: profile(NETWORKS["LeNet"]().to("cuda"))):
+        try:
+            for row in measure():
+                rows.append(
+                    {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}
+                )
+                print(f"{time.perf_counter() - begun:6.1f} s", rows[-1], flush=True)
+                Path(sys.argv[1]).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        except (RuntimeError, ValueError) as error:  # the other figures are still worth having
+            print(f"{getattr(measure, '__name__', 'profile')}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
