@@ -257,7 +257,8 @@ def dense_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tens
 
 def popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
     """Ours: what training a mask does at every step."""
-    scores = PopupScores.create(backbone.layers, _ones(backbone), seed=0, score_rule="magnitude")
+    ones, device = _ones(backbone), backbone.device
+    scores = PopupScores.create(backbone.layers, ones, 0, "magnitude", device)
     weights = partial(scores.weights, backbone.weights)
     return _step_on(backbone, scores.tensors, weights, inputs, targets)
 

@@ -65,9 +65,9 @@ _FIXED = """
 _INSERT = """
     INSERT INTO tasks (number, name, version, current, mask, num_masks, form, coefficients,
                        statistics, profile, history, checksum)
-    VALUES (coalesce((SELECT number FROM tasks WHERE name = ?1 LIMIT 1),
+    VALUES (coalesce((SELECT number FROM tasks WHERE name = ? LIMIT 1),
                      (SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'tasks')),
-            ?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+            ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -178,7 +178,7 @@ class Rows:
         columns = (row.coefficients, row.statistics, row.profile, row.history, row.checksum())
         about = (row.name, row.version, row.mask, row.num_masks, document)
         try:
-            place = self.database.write(_INSERT, *about, *columns).lastrowid
+            place = self.database.write(_INSERT, row.name, *about, *columns).lastrowid
         except sqlite3.IntegrityError:
             error = name_taken(row.name) if row.version == 1 else changed_meanwhile(row.name)
             raise error from None
