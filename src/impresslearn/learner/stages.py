@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,9 @@ from impresslearn.training.loop import FitResult, with_head
 
 # Every sixth example is held out to compare the stages; fewer examples say too little.
 FOLDS, FEWEST = 6, 60
-# The network is trained where what a readout leaves unexplained, in bits, is worth more than this
-# share of the bits that the task may take, of 2,000 bytes at most: a larger budget is no reason to
-# do with less accuracy.
-WORTH, MOST_ROOM = 0.015, 2000
+# The network is trained where a readout of ROOMY bytes leaves more bits unexplained than this. What
+# only a smaller readout leaves, bytes would explain, and a changed network costs bytes.
+ROOMY, UNEXPLAINED = 2000, 230
 # The head starts from zeros and learns this share of a readout's mean weight in a step of rate 1.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # of logits
@@ -63,10 +62,16 @@ class Stages:
     number: int
     projection: Projection | None
 
-    def readout(self, features: Tensor, body: Coefficients, kept: Tensor | None = None) -> Any:
+    def readout(
+        self,
+        features: Tensor,
+        body: Coefficients,
+        kept: Tensor | None = None,
+        settings: LearnerSettings | None = None,
+    ) -> Any:
         """What a task learns with this body: a readout is fitted to the kept examples."""
         kept = torch.arange(len(features)) if kept is None else kept
-        readouts, targets = Readouts(self.store, self.settings), self.targets[kept]
+        readouts, targets = Readouts(self.store, settings or self.settings), self.targets[kept]
         fit = readouts.fit(features[kept], targets, self.data[1], self.projection)
         return readouts.joined(self.name, fit, self.number, self.data, body)
 
@@ -132,9 +137,13 @@ class Stages:
         before = self.losses(self.features, self.readout(self.features, UNCHANGED, kept), held)
         losses = [_rounded(before.mean())]
         evidence: dict[str, Any] = {"stage": "readout", "held_out_loss": losses}
-        left = float(before.mean()) * len(self.targets) / math.log(2)  # bits
-        if room is not None and left < WORTH * 8 * min(room, MOST_ROOM):
-            return *frozen, evidence
+        if room is not None:
+            roomy, least = replace(self.settings, max_bytes=ROOMY), before
+            if (self.settings.max_bytes or ROOMY) < ROOMY:
+                explained = self.readout(self.features, UNCHANGED, kept, roomy)
+                least = self.losses(self.features, explained, held)
+            if float(least.mean()) * len(self.targets) / math.log(2) < UNEXPLAINED:
+                return *frozen, evidence
         try:
             body, features, result = self.trained(room, kept)
             after = self.losses(features, self.readout(features, body, kept), held)
