@@ -1,8 +1,8 @@
 """The errors that a caller may meet: one line each, saying what was expected and what came.
 
 They derive from the built-in error of the same meaning, so `except ValueError` works too; the
-command line prints the line and exits with 2. A label or a file's name may hold anything: what is
-shown goes through `visible`.
+command line prints the line and exits with the class's `exit_status`. A label or a file's name may
+hold anything: what is shown goes through `visible`.
 """
 
 import sys
@@ -14,6 +14,8 @@ from unicodedata import category
 
 class ImpressLearnError(Exception):
     """Base of every error that this library raises on purpose."""
+
+    exit_status = 1  # of the command line
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""  # KeyError would print quotes around it
@@ -51,11 +53,31 @@ class StoreReplacedError(StoreError):
     """Another file has taken the place of a store that is open."""
 
 
+class StoreBusyError(StoreError):
+    """A store that another process is using; the same call may work later."""
+
+    exit_status = 4
+
+
+class StoreFullError(StoreError):
+    """A store that cannot be written, because the disk is full; nothing was changed."""
+
+    exit_status = 5
+
+
+class StoreDamagedError(StoreError):
+    """A store whose content is not what was written."""
+
+    exit_status = 6
+
+
 class TasksFailedError(InputError):
     """Some of many tasks could not be learned; all others are in the store.
 
     - errors: name -> its error.
     """
+
+    exit_status = 3
 
     def __init__(self, errors: Mapping[str, ImpressLearnError], tasks: int) -> None:
         self.errors = dict(errors)

@@ -73,7 +73,7 @@ def test_exit_statuses(arguments, status):
     ("error", "status", "line"),
     [
         (UnknownTaskError("no task\n 'x\x1b'"), 1, "error: no task 'x\\x1b'\n"),
-        (OSError(28, "No space left"), 1, "error: No space left\n"),
+        (OSError(28, "No space left"), 5, "error: No space left\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )

@@ -14,7 +14,13 @@ from typer.testing import CliRunner
 
 import impresslearn as il
 from impresslearn.cli.app import app
-from impresslearn.errors import InputError, MissingDataError, StoreError, UnknownTaskError
+from impresslearn.errors import (
+    InputError,
+    MissingDataError,
+    StoreError,
+    TrainingError,
+    UnknownTaskError,
+)
 from impresslearn.learner.presets import CANDIDATES
 from toys import blobs
 
@@ -67,9 +73,9 @@ def test_tasks_are_learned_side_by_side_with_the_same_bits(folder, store, tmp_pa
     alone = shutil.copy(store, tmp_path / "alone.impress")
     run("learn", alone, *train[1:])
     result = invoke("learn", store, *train, broken, "--workers", 2)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "1 of 4 tasks are in the store already" in result.stdout
-    assert "c: learned, " in result.stdout
+    assert "c: learned in " in result.stdout
     assert "broken: " in result.stderr
     inputs = np.load(folder / "new.npy")
     for name in "cd":
@@ -140,10 +146,44 @@ def test_a_task_that_fails_does_not_stop_the_others(folder, store, tmp_path):
     broken, other = tmp_path / "broken.npz", write(tmp_path / "b.npz", 9)
     broken.write_bytes(b"PK but no archive")
     result = invoke("learn", store, broken, other, folder / "train" / "c.npz")
-    assert str(result.exception) == "2 of 3 tasks failed: broken, b"
+    assert result.exit_code == 3
+    assert "error: 2 of 3 tasks failed: broken, b" in result.stderr
     assert "broken: " in result.stderr
     assert "b: the store has a task 'b' from other data" in result.stderr
     assert list(il.load(store).tasks_) == ["a", "b", "c"]
+
+
+def test_a_json_object_for_each_task(folder, store, tmp_path):
+    broken = tmp_path / "broken.npz"
+    broken.write_bytes(b"PK but no archive")
+    result = invoke("learn", store, broken, *sorted((folder / "train").iterdir())[1:3], "--json")
+    rows = list(map(json.loads, result.stdout.splitlines()))
+    assert [(row["task"], row["status"]) for row in rows] == [
+        ("broken", "failed"),
+        ("b", "known"),
+        ("c", "learned"),
+    ]
+    assert rows[2]["version"] == 1
+    assert rows[2]["bytes"] > 0
+    assert "broken.npz" in rows[0]["error"]
+
+
+def test_a_task_of_random_labels_is_not_kept(folder, store, tmp_path):
+    inputs, labels = blobs(3, count=200)
+    random = np.random.default_rng(0).permutation(labels.numpy())
+    np.savez(tmp_path / "random.npz", inputs=inputs.numpy(), labels=random)
+    np.savez(tmp_path / "good.npz", inputs=inputs.numpy(), labels=labels.numpy())
+    line = error_of(
+        "learn", store, tmp_path / "random.npz", "--min-accuracy", 0.8, kind=TrainingError
+    )
+    assert "of 40 held-out examples are right, at least 80.0% must be" in line
+    run("learn", store, tmp_path / "good.npz", "--min-accuracy", 0.8)
+    half = torch.where(torch.arange(200) % 2 == 0, labels, torch.from_numpy(random))
+    np.savez(tmp_path / "half.npz", inputs=inputs.numpy(), labels=half.numpy())
+    worse = f"good={tmp_path / 'half.npz'}"
+    line = error_of("learn", store, worse, "--update", "--only-if-better", kind=TrainingError)
+    assert "held-out examples are right" in line
+    assert list(il.load(store).tasks_) == ["a", "b", "good"]
 
 
 def test_a_task_is_updated_and_restored(folder, store, tmp_path):

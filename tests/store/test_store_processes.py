@@ -13,6 +13,7 @@ from storekit import FULL, QUICKLY, digest, digests, files, hasty, reports, unti
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
+from impresslearn.store import database
 from toys import blobs, pictures, quick_learner, resnet
 
 PAGE = 4096
@@ -155,11 +156,42 @@ def test_killed_at_any_moment(pool, path, tmp_path):
     assert files(tmp_path) == ["a.impress", "out"]
 
 
-def test_a_power_cut_keeps_a_prefix_of_the_commits(path, tmp_path):
+VERBS = ("learn_task", "learn_basis", "update_task", "restore_task", "remove_task")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_killed_at_every_statement_of_a_change(verb, pool, path, tmp_path):
+    """Before the statement that commits nothing has happened, after it everything has."""
+    with hasty(path) as learner:
+        learner.learn_task("known", blobs(1))
+        learner.update_task("known", blobs(2))
+    before, found = digests(path), []
+    for statement in range(1, 60):
+        copy, out = tmp_path / f"{statement}.impress", tmp_path / f"out-{statement}"
+        shutil.copy(path, copy)
+        pid = pool.start("change_once", out, path=copy, verb=verb, statement=statement)
+        ended = pool.wait(pid)
+        verify_store(copy)
+        found.append(digests(copy))
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL
+    assert ended == 0
+    assert statement > 4
+    after = found[-1]
+    assert after != before
+    assert all(each in (before, after) for each in found)
+    assert found[0] == before
+    first = found.index(after)
+    assert all(each == after for each in found[first:])
+
+
+def test_a_power_cut_keeps_a_prefix_of_the_commits(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "_empty_log", lambda *_: None)
     cut, draw = tmp_path / "cut.impress", random.Random(0)
     with hasty(path) as learner:
-        database = learner._store.database
-        database.writing.connection.execute("PRAGMA wal_autocheckpoint = 0")  # all stay in the log
+        connection = learner._store.database.writing.connection
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # all stay in the log
         for number in range(12):
             verb = learner.learn_basis if number % 5 == 2 else learner.learn_task
             verb(f"task-{number}", blobs(number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sys
 import traceback
 from typing import Any
@@ -58,6 +59,29 @@ def live(report: Any, path: str, seed: int, count: int) -> None:
             else:
                 learner.remove_task(name)
             report([name, version_digests(learner).get(name)])
+
+
+def change_once(report: Any, path: str, verb: str, statement: int) -> None:
+    """Makes one change to a store, and dies as its statement of that number begins."""
+    with hasty(path) as learner:
+        seen = 0
+
+        def die(sql: str) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == statement:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        learner._store.database.writing.connection.set_trace_callback(die)
+        if verb.startswith("learn"):
+            getattr(learner, verb)("new", blobs(3))
+        elif verb == "restore_task":
+            learner.restore_task("known", 1)
+        elif verb == "update_task":
+            learner.update_task("known", blobs(3))
+        else:
+            learner.remove_task("known")
+        learner._store.database.writing.connection.set_trace_callback(None)
 
 
 def read(report: Any, path: str, stop: str, readonly: bool = False) -> None:

@@ -1,6 +1,8 @@
 """The application: the list of its commands, its version option, and its exit statuses."""
 
+import errno
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Annotated
@@ -13,7 +15,7 @@ from impresslearn.cli.learn import learn
 from impresslearn.cli.manage import backup, compact, info, remove, restore, tasks, verify
 from impresslearn.cli.new import advise, new
 from impresslearn.cli.predict import evaluate, predict, serve
-from impresslearn.errors import ImpressLearnError
+from impresslearn.errors import ImpressLearnError, StoreFullError
 
 # Plain help and errors: importing rich would take half of the time that `--help` may take.
 app = typer.Typer(
@@ -58,7 +60,11 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Runs the command line: exit status 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Runs the command line and sets its exit status.
+
+    0 done, 1 failed, 2 wrong usage, 3 some of many tasks failed, 4 the store is in use, 5 the disk
+    is full, 6 the store is damaged, 130 interrupted. With --json an error is a JSON object, too.
+    """
     # Threads that spin while they wait starve each other on a busy machine: with two other jobs on
     # two cores the demo took 200 s spinning and 35 s sleeping. Torch reads it when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -67,7 +73,12 @@ def main() -> None:
     try:
         app(prog_name="impresslearn")
     except (ImpressLearnError, OSError) as failure:
+        status = getattr(failure, "exit_status", 1)
+        if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
+            status = StoreFullError.exit_status
+        if "--json" in sys.argv:
+            shared.print_json({"error": str(failure), "exit_status": status})
         shared.error(failure)
-        raise SystemExit(1) from None
+        raise SystemExit(status) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -1,10 +1,13 @@
 """`impresslearn learn`: data files become tasks of a store."""
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from impresslearn.cli.shared import (
     Data,
@@ -14,6 +17,7 @@ from impresslearn.cli.shared import (
     Store,
     echo,
     error,
+    info,
     open_learner,
     option,
     reader_for,
@@ -29,11 +33,12 @@ from impresslearn.errors import (
 from impresslearn.tables import duration, size
 
 if TYPE_CHECKING:
-    from impresslearn.data import Examples, StreamedExamples
+    from impresslearn.data import Examples, Label, StreamedExamples
     from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
 
 # Errors of one task's data, after which the next task can still be learned.
+HELD_OUT = 5  # every fifth example is held out to check a task
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 
 
@@ -56,48 +61,115 @@ def learn(
     ray: Annotated[
         str | None, option("ADDRESS", "Learn new tasks on a Ray cluster; auto for this one.")
     ] = None,
+    min_accuracy: Annotated[
+        float,
+        option(
+            "SHARE",
+            "Try each task on a fifth of its examples first; keep none below this accuracy there.",
+            min=0.0,
+            max=1.0,
+            show_default=False,
+        ),
+    ] = 0.0,
+    only_if_better: Annotated[
+        bool,
+        option(
+            None, "With --update: keep none below its present version there.", "--only-if-better"
+        ),
+    ] = False,
     label_column: LabelColumn = None,
     module: Module = None,
     device: Device = "cpu",
+    as_json: Annotated[
+        bool, option(None, "Print a JSON object per line for each task.", "--json")
+    ] = False,
 ) -> None:
     """Learn tasks into a store.
 
     Each task is on disk when its line appears. A task that the store has already learned from the
     same data is skipped, so you can interrupt the command and run it again. If one of several tasks
-    cannot be learned, the others are still learned and the exit status is 1.
+    cannot be learned, the others are still learned and the exit status is 3.
 
     Example: impresslearn learn shops.impress shops/*.csv
     """
     paths = task_paths(data)
+    checked = min_accuracy, only_if_better
+    report = Report(as_json)
     learned = []
-    failed = []
     with open_learner(store, module, device=device) as learner:
         if features and learner.settings.granularity != "readout":
             raise InputError("--features needs a store made by `new --preset few_labels`")
+        if only_if_better and not update:
+            raise InputError("--only-if-better compares with present versions: add --update")
         reader = reader_for(learner, label_column)
         if workers or ray:
-            if basis or features or update:
+            if basis or features or update or any(checked):
                 raise InputError(
-                    "--workers and --ray learn new tasks: leave out --basis, --features, --update"
+                    "--workers and --ray learn new tasks: leave out --basis, --features, --update, "
+                    "--min-accuracy"
                 )
-            _learn_side_by_side(learner, reader, paths, workers or 1, ray)
+            _learn_side_by_side(learner, reader, paths, workers or 1, ray, report)
             return
         for name, path in paths.items():
             try:
                 examples = reader.examples(path)
-                echo(_learn_one(learner, name, examples, basis, update))
+                status = _learn_one(learner, name, examples, basis, update, checked)
+                report.learned(learner, name, status, examples)
             except TASK_ERRORS as failure:
                 if len(paths) == 1:
                     raise
-                error(failure, name)
-                failed.append(name)
+                report.failed(name, failure)
             else:
                 learned.append(path)
         if features:
             # Read again: the examples of all tasks at once may not fit into memory.
             learner.learn_features(*map(reader.examples, learned))
-    if failed:
-        raise InputError(f"{len(failed)} of {len(paths)} tasks failed: {', '.join(failed)}")
+    report.finish(len(paths))
+
+
+class Report:
+    """What the command says of each task: a line, or with --json an object per line."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.failures: list[str] = []
+
+    def learned(
+        self,
+        learner: "ImpressLearner",
+        name: str,
+        status: str = "learned",
+        examples: "Examples | StreamedExamples | None" = None,
+    ) -> None:
+        """Says what became of a task; status: "learned", "updated" or "known"."""
+        task = learner.tasks_[name]
+        if self.as_json:
+            facts = {"task": name, "status": status, "version": task.version, "bytes": task.bytes}
+            echo(json.dumps(facts | {"classes": len(task.classes)}))
+        elif status == "known":
+            echo(f"{name}: already learned from these data")
+        else:
+            verb = "learned" if status == "learned" else f"updated to version {task.version}"
+            seconds = task.history.get("metrics", {}).get("seconds")
+            verb += f" in {duration(seconds)}" if seconds else ""
+            verb += f" from {len(examples):,} examples" if examples is not None else ""
+            line = f"{name}: {verb}, {len(task.classes)} classes, {size(task.bytes)}"
+            echo(line + _lost_classes(task.classes, examples))
+
+    def failed(self, name: str, failure: Exception) -> None:
+        """Says why a task was not learned."""
+        self.failures.append(name)
+        if self.as_json:
+            echo(json.dumps({"task": name, "status": "failed", "error": str(failure)}))
+        else:
+            error(failure, name)
+
+    def finish(self, tasks: int) -> None:
+        """Ends the command with exit status 3 if tasks failed."""
+        if self.failures:
+            line = f"{len(self.failures)} of {tasks} tasks failed: {', '.join(self.failures[:20])}"
+            error(InputError(line))
+            raise typer.Exit(TasksFailedError.exit_status)
 
 
 def _learn_side_by_side(
@@ -106,6 +178,7 @@ def _learn_side_by_side(
     paths: Mapping[str, Path],
     workers: int,
     ray: str | None,
+    report: Report,
 ) -> None:
     """Learns new tasks in several processes; tasks that the store has are left out."""
     from impresslearn.learner.parallel import learn_in_parallel
@@ -113,20 +186,22 @@ def _learn_side_by_side(
     new = {name: partial(reader.examples, path) for name, path in paths.items()}
     known = sum(name in learner.tasks_ for name in new)
     if known:
-        echo(f"{known:,} of {len(new):,} tasks are in the store already")
+        say = info if report.as_json else echo
+        say(f"{known:,} of {len(new):,} tasks are in the store already")
     if ray is not None:
         os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
-
-    def committed(name: str) -> None:
-        task = learner.tasks_[name]
-        echo(f"{name}: learned, {len(task.classes)} classes, {size(task.bytes)}")
-
     try:
-        learn_in_parallel(learner, new, "ray" if ray else workers, _note, committed)
+        learn_in_parallel(
+            learner,
+            new,
+            "ray" if ray else workers,
+            _note,
+            partial(report.learned, learner),
+        )
     except TasksFailedError as failure:
         for name, failed in failure.errors.items():
-            error(failed, name)
-        raise InputError(f"{len(failure.errors)} of {len(new)} tasks failed") from None
+            report.failed(name, failed)
+        report.finish(len(new))
 
 
 def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
@@ -142,40 +217,76 @@ def _learn_one(
     examples: "Examples | StreamedExamples",
     basis: bool,
     update: bool,
+    checked: tuple[float, bool],
 ) -> str:
-    """Learns or updates a task, unless it was learned from these data; returns a line about it."""
+    """Learns or updates a task, unless it was learned from these data: the status says which."""
     note = _note(examples)
     if name not in learner.tasks_:
         if update:
             raise UnknownTaskError(f"no task {name!r} to update; learn it first, without --update")
+        _check_accuracy(learner, name, examples, checked)
         learn_new = learner.learn_basis if basis else learner.learn_task
         learn_new(name, examples, note=note)
-        return _line(learner, name, examples)
+        return "learned"
     for version in learner.versions(name):
         # Data of a former version count too: learning them again would undo what came after.
         former = version.history.get("metrics", {}).get("note") or {}
         if former.get("data") == note["data"]:
-            return f"{name}: already learned from these data"
+            return "known"
     if not update:
         raise InputError(
             f"the store has a task {name!r} from other data; learn it further with --update, "
             "choose another name with NAME=PATH, or remove the task first"
         )
+    _check_accuracy(learner, name, examples, checked)
     learner.update_task(name, examples, note=note)
-    return _line(learner, name, examples)
+    return "updated"
 
 
-def _line(learner: "ImpressLearner", name: str, examples: "Examples | StreamedExamples") -> str:
-    """What was learned, and which classes of the task the new data do not show."""
+def _check_accuracy(
+    learner: "ImpressLearner",
+    name: str,
+    examples: "Examples | StreamedExamples",
+    checked: tuple[float, bool],
+) -> None:
+    """Learns the task apart, without a fifth of its examples, and tries it on them.
+
+    Raises TrainingError where it gets too few of them right, which labels at random lead to.
+    """
+    import numpy as np
+
+    from impresslearn.data import Examples
+    from impresslearn.learner import ImpressLearner
+
+    least, only_if_better = checked
+    if not least and not only_if_better:
+        return
+    if not isinstance(examples, Examples) or len(examples) < HELD_OUT:
+        raise InputError(f"--min-accuracy needs at least {HELD_OUT} examples that fit into memory")
+    order = np.random.default_rng(0).permutation(len(examples))
+    held, kept = (
+        examples.subset(np.sort(part)) for part in np.split(order, [len(order) // HELD_OUT])
+    )
+    settings = learner.settings.values()
+    apart = ImpressLearner(learner.backbone, bank=learner.bank_, progress=False, **settings)
+    found = apart.learn_task(name, kept).score(held, name)
+    if only_if_better and name in learner.tasks_:
+        least = max(least, learner.score(held, name))
+    if found < least:
+        raise TrainingError(
+            f"{found:.1%} of {len(held):,} held-out examples are right, at least {least:.1%} must "
+            "be; nothing was kept"
+        )
+
+
+def _lost_classes(
+    classes: Sequence["Label"], examples: "Examples | StreamedExamples | None"
+) -> str:
+    """Which classes of a task new data do not show."""
     from impresslearn.data import classes_of
 
-    task = learner.tasks_[name]
-    seconds = task.history.get("metrics", {}).get("seconds", 0.0)
-    verb = "learned" if task.version == 1 else f"updated to version {task.version}"
-    line = f"{name}: {verb} in {duration(seconds)} from {len(examples):,} examples"
-    line += f", {len(task.classes)} classes, {size(task.bytes)}"
-    seen = classes_of(examples.labels)
-    absent = [str(label) for label in task.classes if label not in seen]
-    if absent:
-        line += f"; no example of {', '.join(absent[:5])}: the task may have lost these classes"
-    return line
+    seen = classes if examples is None else classes_of(examples.labels)
+    absent = [str(label) for label in classes if label not in seen]
+    if not absent:
+        return ""
+    return f"; no example of {', '.join(absent[:5])}: the task may have lost these classes"

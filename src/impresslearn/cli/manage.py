@@ -68,7 +68,7 @@ def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
 
 
 def verify(store: Store, module: Module = None) -> None:
-    """Check every byte of a store; exit status 1 if it is damaged.
+    """Check every byte of a store; exit status 6 if it is damaged.
 
     Example: impresslearn verify shops.impress
     """

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from impresslearn.checks import check_known, clear_calls
-from impresslearn.errors import InputError, StoreError
+from impresslearn.errors import InputError, StoreDamagedError, StoreError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.settings import restored_settings
 from impresslearn.store import CACHE_BYTES, Store, load_file, open_file
@@ -70,7 +70,13 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
     """
     learner = load(path, module=module, progress=False)
     for task in learner.tasks_.all():
-        learner._store.coefficients(task)
+        try:
+            learner._store.coefficients(task)
+        except StoreError:
+            raise
+        except Exception as error:  # numbers that no code of ours wrote may raise anything
+            line = f"the numbers of task {task.name!r} in {path} are damaged: {error}"
+            raise StoreDamagedError(f"{line}; restore it from a copy") from None
     return {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
 
 

@@ -33,7 +33,7 @@ import numpy as np
 from constriction import stream
 from numpy.typing import NDArray
 
-from impresslearn.errors import StoreError
+from impresslearn.errors import StoreDamagedError
 
 Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -80,7 +80,7 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
     Raises StoreError for bytes that do not hold a mask of these shapes.
     """
     if not blob or blob[0] != FORMAT or (len(blob) - 1) % WORD.itemsize:
-        raise StoreError(
+        raise StoreDamagedError(
             f"a stored mask must be the byte {FORMAT} and 32-bit words, got {len(blob)} bytes that "
             f"begin with {list(blob[:1])}"
         )
@@ -89,9 +89,9 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
     try:
         layers = [read_layer(coder, units, fan_in) for units, fan_in in shapes]
     except AssertionError:  # how the coder reports words that no message is encoded to
-        raise StoreError("a stored mask is damaged: its words cannot be decoded") from None
+        raise StoreDamagedError("a stored mask is damaged: its words cannot be decoded") from None
     if not coder.maybe_exhausted():
-        raise StoreError("a stored mask is damaged or of larger layers: bytes are left over")
+        raise StoreDamagedError("a stored mask is damaged or of larger layers: bytes are left over")
     return layers
 
 
@@ -153,7 +153,9 @@ def read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mas
     levels = 1 + int(read(LEVELS)[0])
     codes = read(MIXED + levels, classes[0] * classes[1])
     if lowest + step * (int(codes.max()) - MIXED) > LAST_LEVEL:
-        raise StoreError("stored positions are damaged: they have a density that does not exist")
+        raise StoreDamagedError(
+            "stored positions are damaged: they have a density that does not exist"
+        )
     grouped = np.zeros((units, fan_in), np.bool_)
     for place, code in zip(_places(labels, classes), codes.tolist(), strict=True):
         if code >= MIXED:

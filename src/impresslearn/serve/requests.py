@@ -143,8 +143,9 @@ async def answer_error(request: Request, error: Exception) -> JSONResponse:
             line = f"there is no {request.method} {request.url.path}; see /docs"
     elif isinstance(error, RequestValidationError):
         status, line = 422, first_problem(error.errors())
-    elif type(error) in STATUS:
-        status, line = STATUS[type(error)], str(error)
+    elif isinstance(error, tuple(STATUS)):
+        status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+        line = str(error)
     else:
         # uvicorn logs it. A message from below may show paths or data of the server.
         status, line = 500, "the server failed on this request; its log has the reason"

@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.checks import check_number
-from impresslearn.errors import InputError, StoreError, StoreReplacedError, visible
+from impresslearn.errors import (
+    InputError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+    StoreReplacedError,
+    visible,
+)
 from impresslearn.files import reason_of
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
@@ -32,11 +40,20 @@ LONGEST_WAIT = 1e6
 SETTLED = 50_000_000
 # Seconds that a fork waits for each connection.
 FORK_LOCK_TIMEOUT = 10.0
-REASONS = {
-    "database or disk is full": "cannot write {}: the disk is full; nothing was changed",
-    "disk I/O error": "cannot read or write {}: the disk is full or reports an error",
-    "file is not a database": "{} is not an impresslearn store, or its start is damaged",
-    "string or blob too big": "{} cannot hold a value of that length",
+REASONS: dict[str, tuple[type[StoreError], str]] = {
+    "database or disk is full": (
+        StoreFullError,
+        "cannot write {}: the disk is full; nothing was changed",
+    ),
+    "disk I/O error": (
+        StoreFullError,
+        "cannot read or write {}: the disk is full or reports an error",
+    ),
+    "file is not a database": (
+        StoreDamagedError,
+        "{} is not an impresslearn store, or its start is damaged",
+    ),
+    "string or blob too big": (StoreError, "{} cannot hold a value of that length"),
 }
 # Every table and index takes at least one page, so small pages keep a small store small.
 SCHEMA = f"""
@@ -120,6 +137,7 @@ class Database:
         self.writing = self.reading = Slot()
         if path is None:
             self.path, self._place, self.where = None, None, "the store in memory"
+            self._has_log = False
             memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             self.writing.connection = memory
             if copy_of is None:
@@ -220,6 +238,8 @@ class Database:
                     raise StoreError(f"{self.where} cannot be written by a forked process")
                 with self.clear_errors():
                     connection.execute("COMMIT")
+                if self._has_log:
+                    _empty_log(connection, self.timeout)
             finally:
                 self._writer = None
                 if slot.connection is connection and connection.in_transaction:
@@ -267,7 +287,7 @@ class Database:
     def damaged(self, what: str) -> StoreError:
         """The error for content that is not as it was written."""
         line = visible(" ".join(what.split()))[:300]
-        return StoreError(f"{self.where} is damaged: {line}; restore it from a copy")
+        return StoreDamagedError(f"{self.where} is damaged: {line}; restore it from a copy")
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
@@ -285,9 +305,10 @@ class Database:
 
     def _explained(self, message: str) -> StoreError:
         if message in REASONS:
-            return StoreError(REASONS[message].format(self.where))
+            kind, line = REASONS[message]
+            return kind(line.format(self.where))
         if message.startswith(("database is locked", "database schema is locked", "locking proto")):
-            return StoreError(
+            return StoreBusyError(
                 f"{self.where} is in use by another process (waited up to {self.timeout:g} s); try "
                 "again after that process has closed it"
             )
@@ -394,6 +415,17 @@ def _open_log(connection: sqlite3.Connection, script: str, timeout: float) -> No
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+def _empty_log(connection: sqlite3.Connection, timeout: float) -> None:
+    """Empties the log, whose commits are in the file, unless somebody is reading it right now.
+
+    A log that is left behind would be applied to whatever file is put in the store's place.
+    """
+    connection.execute("PRAGMA busy_timeout = 0")
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    connection.execute(f"PRAGMA busy_timeout = {int(1000 * timeout)}")
 
 
 def _connect_as(mode: str, place: Path, where: str, timeout: float) -> sqlite3.Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -17,7 +18,7 @@ from torch import nn
 
 from impresslearn import __version__
 from impresslearn.checks import check_choice, check_integer, composed
-from impresslearn.errors import InputError, StoreError
+from impresslearn.errors import InputError, StoreBusyError, StoreError, StoreFullError
 from impresslearn.files import check_place, new_file, reason_of
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank
@@ -161,11 +162,8 @@ def save_file(
     except FileExistsError:
         line = f"{path} exists already; choose another name or pass overwrite=True"
         raise InputError(line) from None
-    except sqlite3.Error as error:
-        full = "the disk is full" if "full" in str(error) else str(error)
-        raise StoreError(f"cannot write {path}: {full}") from None
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {reason_of(error)}") from None
+    except (sqlite3.Error, OSError) as error:
+        raise _cannot_write(path, error) from None
     return Path(path)
 
 
@@ -215,11 +213,16 @@ def backup_store(
                     database.copy_to(connection)
                 stack.enter_context(_replacing)
                 stack.enter_context(_closed_old_file(copy, place))
-    except sqlite3.Error as error:
-        full = "the disk is full" if "full" in str(error) else str(error)
-        raise StoreError(f"cannot write {copy}: {full}") from None
-    except OSError as error:
-        raise StoreError(f"cannot write {copy}: {reason_of(error)}") from None
+    except (sqlite3.Error, OSError) as error:
+        raise _cannot_write(copy, error) from None
+
+
+def _cannot_write(path: str | os.PathLike, error: sqlite3.Error | OSError) -> StoreError:
+    if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+        return StoreError(f"cannot write {path}: {reason_of(error)}")
+    if isinstance(error, OSError) or "full" in str(error):
+        return StoreFullError(f"cannot write {path}: the disk is full")
+    return StoreError(f"cannot write {path}: {error}")
 
 
 def compact_store(
@@ -241,10 +244,8 @@ def compact_store(
                 database.write(_UNUSED_DOCUMENTS)
             database.vacuum()
             return before, database.nbytes()
-    except StoreError as error:
-        if "disk is full" not in str(error):
-            raise
-        raise StoreError(
+    except StoreFullError:
+        raise StoreFullError(
             f"cannot compact {path}: the disk is full; nothing was changed. Free about twice the "
             "size of the file, which SQLite needs for a while"
         ) from None
@@ -306,7 +307,7 @@ def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
         except sqlite3.Error as error:
             # Any other file that is in the way has no log.
             if "locked" in str(error):
-                raise StoreError(f"{path} is open elsewhere; close it there first") from None
+                raise StoreBusyError(f"{path} is open elsewhere; close it there first") from None
         yield
 
 
