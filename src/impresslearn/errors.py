@@ -71,6 +71,10 @@ class StoreDamagedError(StoreError):
     exit_status = 6
 
 
+class StoppedError(ImpressLearnError):
+    """Work that nobody waits for any more."""
+
+
 class TasksFailedError(InputError):
     """Some of many tasks could not be learned; all others are in the store.
 

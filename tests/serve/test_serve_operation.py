@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ from starlette.requests import ClientDisconnect
 
 import impresslearn as il
 from conftest import problem
+from impresslearn.errors import StoppedError
 from impresslearn.serve import create_app, pools
 from impresslearn.serve.pools import BoundedPool
 from impresslearn.serve.service import Service
@@ -108,6 +110,50 @@ def test_work_is_bounded_and_not_begun_for_clients_that_have_gone(monkeypatch):
 
     asyncio.run(both())
     assert begun == ["runs"]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_an_inference_ends_when_nobody_waits_for_it(leaves, monkeypatch):
+    """Its client has gone, or the server is shut down."""
+    monkeypatch.setattr(pools, "LOOK_SECONDS", 0.01)
+    learner = quick_learner().add_random_masks(3)
+    learner.learn_tasks({f"t{number}": blobs(number) for number in range(3)})
+    slow, ended = threading.Event(), threading.Event()
+
+    def infer() -> None:
+        try:
+            while True:
+                slow.set()
+                learner.infer_task(INPUTS)
+        except StoppedError:
+            ended.set()
+
+    async def ask() -> None:
+        pool, client = BoundedPool("test", threads=1, waiting=1), Client()
+        runs = asyncio.create_task(pool.run(client, infer))
+        await asyncio.to_thread(slow.wait, 30)
+        if leaves:
+            client.gone = True
+            with pytest.raises(ClientDisconnect):
+                await runs
+        else:
+            pool.shutdown()
+            await runs
+        assert await asyncio.to_thread(ended.wait, 30)
+        pool.shutdown()
+
+    asyncio.run(ask())
+
+
+def test_every_answer_has_an_id(store, caplog):
+    with TestClient(create_app(store)) as client, caplog.at_level("INFO", "uvicorn.error"):
+        sent = client.get("/health", headers={"X-Request-ID": "night-7"})
+        drawn = client.get("/task", params={"name": "no\x1b"}, headers={"X-Request-ID": "a b"})
+    assert sent.headers["x-request-id"] == "night-7"
+    assert re.fullmatch("[0-9a-f]{16}", drawn.headers["x-request-id"])
+    first, second = (record.getMessage() for record in caplog.records)
+    assert re.fullmatch(r"GET /health 200 [0-9.]+ ms id=night-7", first)
+    assert second.startswith("GET /task 404 ")
 
 
 def test_inferences_hold_up_no_predictions(store, monkeypatch):

@@ -15,6 +15,7 @@ turn comes, so memory does not grow with their number.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.data import Features, Inputs
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, StoppedError
 from impresslearn.inference.feature_scores import FeatureProfile
 from impresslearn.inference.unknown import InputStatistics, TaskProfile
 from impresslearn.kernels import mix
@@ -34,6 +35,8 @@ from impresslearn.networks.prediction import TaskView
 # Limit on the bytes of the tasks that are run together.
 CHUNK_BYTES = 32 * 2**20
 MAX_CHUNK = 512
+stopping: ContextVar[Callable[[], bool]] = ContextVar("stopping", default=lambda: False)
+"""Whether whoever asked has gone: looked at after each task. A server sets it."""
 # Limit on the bytes of the products per mask.
 PRODUCT_BYTES = 256 * 2**20
 
@@ -97,9 +100,12 @@ def outputs_of_tasks(
     - features: (n, f) of the networks, by their keys, that are known.
 
     Equal up to rounding to the logits of each task's view. Raises InputError for logits that are
-    not finite.
+    not finite, and StoppedError once `stopping` says so.
     """
+    stopped = stopping.get()
     for outputs in _outputs(backbone, bank, tasks, inputs, features):
+        if stopped():
+            raise StoppedError("the answer is no longer wanted")
         if not torch.isfinite(outputs.logits).all():
             raise InputError(
                 "the outputs of the network are NaN or infinite; check the scale of the inputs"

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import threading
 import time
+import uuid
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from fastapi import Request
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from impresslearn.errors import visible
+from impresslearn.inference.exhaustive import stopping
+
+logger = logging.getLogger("uvicorn.error")
+REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 LOOK_SECONDS = 0.5  # how often a waiting request looks whether its client has gone
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -30,25 +40,30 @@ class BoundedPool:
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         self._pool = ThreadPoolExecutor(threads, name)
         self._free = threading.BoundedSemaphore(threads + waiting)
+        self._ended = threading.Event()
 
     async def run(self, request: Request, work: Callable[[], Any]) -> Any:
-        """The result of work in a thread; it is not begun once its client has gone."""
+        """The result of work in a thread; once its client has gone it is not begun, or stopped."""
         if not self._free.acquire(blocking=False):
             line = "too many requests of this kind are waiting; ask again later"
             raise HTTPException(503, line, {"Retry-After": "1"})
-        future: Future[Any] = self._pool.submit(work)
+        gone, context = threading.Event(), copy_context()
+        context.run(stopping.set, lambda: gone.is_set() or self._ended.is_set())
+        future: Future[Any] = self._pool.submit(context.run, work)
         future.add_done_callback(lambda _: self._free.release())
         waiter = asyncio.wrap_future(future)
         while not waiter.done():
             await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
             if not waiter.done() and await request.is_disconnected():
-                future.cancel()  # unless it runs already
+                future.cancel()
+                gone.set()  # where it runs already
                 waiter.cancel()
                 raise ClientDisconnect
         return waiter.result()
 
     def shutdown(self) -> None:
-        """Drops what waits; what runs is not waited for."""
+        """Drops what waits; inferences that run end after their present task."""
+        self._ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -100,7 +115,10 @@ class Metrics:
 
 
 class MetricsMiddleware:
-    """Counts every HTTP request of an application."""
+    """Counts and logs every HTTP request of an application, and gives its answer an id.
+
+    A client's own X-Request-ID is kept.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -111,14 +129,20 @@ class MetricsMiddleware:
             await self._app(scope, receive, send)
             return
         started, status = time.perf_counter(), 500
+        sent = Headers(scope=scope).get("x-request-id", "")
+        number = sent if REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex[:16]
 
         async def noting(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = number
             await send(message)
 
         try:
             await self._app(scope, receive, noting)
         finally:
-            self._metrics.add(scope["path"], status, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            self._metrics.add(scope["path"], status, seconds)
+            method, path = scope["method"], visible(scope["path"])
+            logger.info("%s %s %d %.1f ms id=%s", method, path, status, 1000 * seconds, number)

@@ -44,7 +44,7 @@ BEARER = HTTPBearer(auto_error=False)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
 PATHS = ("/health", "/ready", "/metrics", "/tasks", "/task", "/predict", "/infer")
-GRACE_SECONDS = 10
+GRACE_SECONDS = 8
 
 
 @clear_calls
@@ -179,7 +179,7 @@ def run_server(
     - host: the address to listen on; by default only this machine can connect.
     - port: 0 takes a free port, which the log names.
 
-    On SIGTERM and Ctrl-C requests under way are finished first, for up to ten seconds. Raises
+    On SIGTERM and Ctrl-C requests under way are finished first, for up to eight seconds. Raises
     InputError for a port that cannot be used and StoreError for a store that cannot be opened;
     where uvicorn cannot listen it logs one line and exits with status 1.
     """
@@ -201,6 +201,7 @@ def run_server(
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
+        access_log=False,  # the middleware logs every request with its duration
     )
 
 

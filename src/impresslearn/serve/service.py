@@ -69,7 +69,14 @@ class Service:
                 if self.learner is learner:  # no other thread was faster
                     module = None if learner.backbone.spec else learner.backbone.module
                     path = str(learner._store.database.path)
-                    self.learner = open_store(path, module=module, readonly=True, progress=False)
+                    self.learner = open_store(
+                        path,
+                        module=module,
+                        device=learner.backbone.device,
+                        cache_bytes=learner.cache_bytes,
+                        readonly=True,
+                        progress=False,
+                    )
             return ask()
 
     def gauges(self) -> dict[str, int]:
