@@ -2,8 +2,8 @@
 
 A record says what it shows:
 - figures: kind (box, bar, line, heatmap), title, x, y, group, where; reference: rows that are drawn
-  as lines across; points: keys that make a point in place of x; log_x; frontier and ours: the best
-  mean at every x among these groups; order: of the groups; value and text: of a heatmap's cells
+  as lines across, and chance; points: keys that make a point in place of x; log_x; order: of the
+  groups; value and text: of a heatmap's cells
 - tables: title, where, columns and values (means), or header and rows_verbatim
 """
 
@@ -24,8 +24,10 @@ from impresslearn.plotting import (
     AXIS_LABELS,
     COLOURS,
     HEIGHT,
+    SERIES,
     line_chart,
     mark_of,
+    places_of,
     save_chart,
     styled,
     write_page,
@@ -33,7 +35,42 @@ from impresslearn.plotting import (
 from impresslearn.tables import duration, format_value, kind_of, signed
 
 WIDTH = 620
-BEST = "#f2cf3b"  # the line of the best means lies below the others
+# What a method looks like in every figure: its place among the colours and shapes.
+STYLES = {
+    name: place
+    for place, names in enumerate(
+        (
+            "ImpressLearn|ImpressLearn, a weight|ImpressLearn, readout|ImpressLearn, few_labels"
+            "|heterogeneous|ImpressLearn-GN|trained bank, a coefficient per layer",
+            "LoRA|LoRA, coded|homogeneous|SupSup-GN|trained bank, a coefficient per unit",
+            "SupSup|supsup|SupSup-GG",
+            "ImpressLearn, a layer|ImpressLearn, a head|ImpressLearn, the head alone"
+            "|ImpressLearn, pretrained|ImpressLearn, features learned|GN",
+            "linear probe|X|LogisticRegression",
+            "PCA and linear probe|LoRA, priced|GN, halving|halving",
+            "fine-tuning|SVC|random|random bank, a coefficient per unit",
+            "BitFit|pruned network|hybrid",
+            "VeRA",
+            "RandLoRA",
+            "Uni-LoRA",
+            "VB-LoRA",
+            "FourierFT",
+            "PRANC",
+            "NOLA",
+            "ImpressLearn, a unit|masks mixed in the weights|best mask of the bank",
+        )
+    )
+    for name in names.split("|")
+}
+SLUGS = {
+    "permuted-mnist-paper": "Permuted MNIST, the paper's settings",
+    "rotated-mnist-paper": "Rotated MNIST, the paper's settings",
+    "permuted-mnist": "Permuted MNIST",
+    "rotated-mnist": "Rotated MNIST",
+    "split-cifar100-wide": "Split-CIFAR-100, the wide network",
+    "split-cifar100": "Split-CIFAR-100",
+    "split-imagenet": "Split-ImageNet",
+}
 Figure = Mapping[str, Any]
 
 
@@ -78,13 +115,24 @@ def charts_of(record: Record) -> list[Any]:
     """The record's figures. Raises ImpressLearnError that names the figure without rows."""
     draw = {"box": _boxes, "bar": _bars, "line": _lines, "heatmap": _heatmap}
     frame, charts = frame_of(record["rows"]), []
-    for figure in record["figures"]:
+    for figure in map(_titled, record["figures"]):
         try:
             chart = draw[figure["kind"]](figure, frame)
         except ImpressLearnError as error:
             raise type(error)(f"{record['target']}: {figure['title']}: {error}") from error
         charts.append(chart)
     return charts
+
+
+def _titled(figure: Figure) -> Figure:
+    """The figure with a benchmark's name in words."""
+    title = figure["title"]
+    chance = {}
+    for slug, name in SLUGS.items():
+        if title.startswith(f"{slug}:"):
+            title = title.replace(f"{slug}:", f"{name}:")
+            chance = {"chance": 0.2 if "cifar" in slug else 0.1}  # of five or ten classes
+    return {**chance, **figure, "title": title}
 
 
 def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
@@ -100,20 +148,15 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
     joined = "points" not in figure
     chart = line_chart(
         marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
-        x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""),
+        styles=STYLES, log_error=_by_error(figure, marks),
+        x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""), width=WIDTH,
     )  # fmt: skip
     chart.width = chart.height = chart.title = alt.Undefined  # the rows of the whole figure follow
     layers, notes = [chart], _notes(marks)
-    if figure.get("frontier"):
-        ours = figure.get("ours", [mark[group] for mark in marks])
-        best = best_means([(mark[x], mark[y]) for mark in marks if mark[group] in ours])
-        rows = [{"x": at, "y": mean} for at, mean in best]
-        steps = alt.Chart(alt.InlineData(values=rows))
-        steps = steps.mark_line(interpolate="step-after", strokeWidth=8, color=BEST, opacity=0.6)
-        layers.insert(0, steps.encode(x="x:Q", y="y:Q"))
-        notes.append("yellow: the best of ours up to this size")
+    if not joined:
+        notes.append("steps: a method's best up to this size")
     if across is not None:
-        layers.append(_across(across, y))
+        layers.append(_across(across, y, _by_error(figure, marks)))
         notes.append(f"dashed: {_reference(figure)}")
     layered = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     return styled(layered, figure["title"], notes)
@@ -149,8 +192,13 @@ def _boxes(figure: Figure, frame: pd.DataFrame) -> Any:
         place = {"x": format_value("", at), "group": str(name)}
         marks += [{**place, "y": float(value)} for value in part[y]]
     boxes = _side_by_side(marks, figure).mark_boxplot(extent="min-max", size=12)
-    layers = [boxes.encode(_up("y", figure, zero=False))]
-    notes = ["box: middle half and median; whiskers: lowest and highest"]
+    up = _up("y", figure, zero=False)
+    single = _side_by_side(marks, figure).mark_circle(size=10, opacity=0.5)
+    layers = [boxes.encode(up), single.encode(up)]
+    notes = ["box: middle half and median; whiskers: lowest and highest; points: single results"]
+    if figure.get("chance") and kind_of(y) == "fraction":
+        layers.append(_across(pd.DataFrame({y: [figure["chance"]]}), y))
+        notes.append("lower dashed line: chance")
     if across is not None:
         layers.append(_across(across, y))
         notes.append(f"dashed: {_reference(figure)}")
@@ -185,15 +233,6 @@ def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
     return styled(chart, figure["title"], notes)
 
 
-def best_means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points (x, mean) whose mean no point at the same or a smaller x reaches, by x."""
-    best: list[tuple[float, float]] = []
-    for x, mean in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not best or mean > best[-1][1]:
-            best.append((x, mean))
-    return best
-
-
 def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The rows inside the figure, and the rows of its reference, which has no place on x."""
     reference = figure.get("reference")
@@ -207,8 +246,15 @@ def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFr
     return frame.drop(across.index), within
 
 
-def _across(rows: pd.DataFrame, y: str) -> Any:
-    data = alt.InlineData(values=[{"y": mean_of(rows, y)[0].mean}])
+def _by_error(figure: Figure, marks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether accuracies are drawn by their errors: where methods differ by shares of these."""
+    is_share = kind_of(figure["y"]) == "fraction"
+    return "points" in figure and is_share and max(mark[figure["y"]] for mark in marks) > 0.95
+
+
+def _across(rows: pd.DataFrame, y: str, log_error: bool = False) -> Any:
+    mean = mean_of(rows, y)[0].mean
+    data = alt.InlineData(values=[{"y": 1 - mean if log_error else mean}])
     rule = alt.Chart(data).mark_rule(strokeDash=[5, 4], strokeWidth=1.5, color=COLOURS["muted"])
     return rule.encode(y="y:Q")
 
@@ -220,13 +266,15 @@ def _reference(figure: Figure) -> str:
 
 def _side_by_side(marks: Sequence[Mapping[str, Any]], figure: Figure) -> Any:
     """A layer of marks at places on x, the groups of a place beside each other."""
-    places = list(dict.fromkeys(mark["x"] for mark in marks))
+    columns = list(dict.fromkeys(mark["x"] for mark in marks))
     names = list(dict.fromkeys(mark["group"] for mark in marks))
     first = [name for name in figure.get("order", ()) if name in names]
     names = [*first, *(name for name in names if name not in first)]
     axis = alt.Axis(labelAngle=0)
-    across = alt.X("x:N", sort=places, axis=axis, title=figure.get("x_label", figure["x"]))
-    colour = alt.Color("group:N", sort=names, legend=alt.Legend(title=None))
+    across = alt.X("x:N", sort=columns, axis=axis, title=figure.get("x_label", figure["x"]))
+    places = places_of(names, STYLES)
+    scale = alt.Scale(domain=names, range=[SERIES[places[name]] for name in names])
+    colour = alt.Color("group:N", scale=scale, legend=alt.Legend(title=None))
     base = alt.Chart(alt.InlineData(values=list(marks)))
     return base.encode(across, xOffset=alt.XOffset("group:N", sort=names), color=colour)
 

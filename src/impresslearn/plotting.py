@@ -6,6 +6,7 @@ Import this module inside functions: Altair takes a second to import.
 from __future__ import annotations
 
 import base64
+import math
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -27,11 +28,13 @@ COLOURS = {
     "band": "#eef1f6",
     "accent": "#1f5fd0",
 }
-# Chosen by their distances under protanopia, deuteranopia and tritanopia; paler from the ninth on.
+# All with a contrast of at least 3:1 on white; the first eight differ under colour blindness, too.
 SERIES = (
-    *("#1f5fd0", "#e07b10", "#15937a", "#c566d9", "#8c1c34", "#cdb620", "#4fb3e6", "#7a828d"),
-    *("#9db9ec", "#f0c796", "#93cfc2", "#e3bdec", "#c98f9b", "#e8dc97", "#b2dcf3", "#c3c7cc"),
+    *("#1f5fd0", "#c2570c", "#0f7a63", "#a93fc0", "#8c1c34", "#857400", "#1c7fb0", "#5f6773"),
+    *("#c2306f", "#3d6b1f", "#6b4bd6", "#7d4b2a", "#0b4f5c", "#b3473f", "#4f6f9f", "#8a5a8f"),
 )
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+MOST_IN_A_LEGEND = 6  # groups; more are labelled beside their marks
 CONFIG = {
     "background": COLOURS["surface"],
     "font": "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif",
@@ -50,7 +53,11 @@ AXIS_LABELS = {
     "bytes": "replace(format(datum.value, '.3~s'), /([kMGT]?)$/, ' $1B')",
 }
 WIDTH, HEIGHT = 420, 300
+LETTER_WIDTH = 6.4  # pixels of a letter of a label beside a mark
+LABEL_PLACES = [(dx, dy) for dy in (0, 13, -13, 26, -26) for dx in (9, -9)]
+ERRORS = (0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # ticks where errors are drawn
 CELL_WIDTH, CELL_HEIGHT = 70, 40
+LEAST_ERROR = 0.001
 LETTER = 7  # pixels: a cell shows its number where that fits
 FORMATS = ("svg", "pdf", "png")
 PAGE = """<!DOCTYPE html>
@@ -97,35 +104,50 @@ def line_chart(
     notes: Sequence[str] = (),
     joined: bool = True,
     log_x: bool = False,
+    log_error: bool = False,
+    styles: Mapping[str, int] | None = None,
+    width: int = WIDTH,
 ) -> Any:
     """Values of `y` over `x`, one colour per group; not yet `styled`.
 
     - rows: one mark each; keys `low` and `high` of a row are drawn as an interval, and the numbers
       under `draws` as points
     - x, y, group: keys of the rows
-    - joined: whether a line joins the marks of a group
+    - joined: whether a line joins the marks of a group; else a step shows its best so far
     - log_x: whether the horizontal axis is logarithmic
+    - log_error: whether y, a share, is shown by the logarithm of its distance from 1
+    - styles: group -> its place in `SERIES`, for those that look the same in all figures
+    - width: in pixels
 
     Raises InputError without a row.
     """
     if not rows:
         raise InputError(f"no row has {x} and {y}; there is nothing to draw")
-    marks, intervals, points = [], [], []
+    marks: list[dict[str, Any]] = []
+    intervals, points = [], []
+
+    def up_to(value: float) -> float:
+        return max(1 - value, LEAST_ERROR) if log_error else value
+
     for row in rows:
-        mark = {"x": row[x], "y": row[y], "group": str(row[group])}
+        mark = {"x": row[x], "y": up_to(row[y]), "group": str(row[group]), "is_error": log_error}
         mark["value"] = format_value(y, row[y])
         marks.append(mark)
         if row.get("low") is not None:
-            intervals.append({**mark, "low": row["low"], "high": row["high"]})
-        points += [{**mark, "y": draw} for draw in row.get("draws", ())]
-    scale: Any = {"type": "log"} if log_x else {"zero": False, "nice": False, "padding": 12}
-    # Counts, such as tasks learned, have no ticks between integers.
-    whole = {"tickMinStep": 1} if all(isinstance(row[x], int) for row in rows) else {}
-    across_axis = _axis(x, labelOverlap=True, **whole)
-    across = alt.X("x:Q", title=x_label or x, scale=alt.Scale(**scale), axis=across_axis)
-    up_scale = alt.Scale(zero=False, padding=8)
-    up = alt.Y("y:Q", title=y_label or y, scale=up_scale, axis=_axis(y, tickCount=6))
-    colour = alt.Color("group:N", sort=None, legend=alt.Legend(title=None, symbolOpacity=1))
+            intervals.append({**mark, "low": up_to(row["low"]), "high": up_to(row["high"])})
+        points += [{**mark, "y": up_to(draw)} for draw in row.get("draws", ())]
+    across = _across_axis(rows, x, x_label, log_x)
+    up = up_axis(y, y_label, log_error)
+    names = list(dict.fromkeys(mark["group"] for mark in marks))
+    places = places_of(names, styles or {})
+    labelled = not joined and len(names) > MOST_IN_A_LEGEND
+    colour_scale = alt.Scale(domain=names, range=[SERIES[places[name]] for name in names])
+    shape_scale = alt.Scale(
+        domain=names, range=[SHAPES[places[name] % len(SHAPES)] for name in names]
+    )
+    legend = None if labelled else alt.Legend(title=None, symbolOpacity=1)
+    colour = alt.Color("group:N", scale=colour_scale, legend=legend)
+    shape = alt.Shape("group:N", scale=shape_scale, legend=legend)
     tips = [alt.Tooltip("group:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("value:N", title=y)]
 
     def layer(values: list[dict[str, Any]]) -> Any:
@@ -138,12 +160,103 @@ def line_chart(
         layers.append(band.encode(alt.Y("low:Q", title=y_label or y), y2="high:Q"))
     if joined:
         layers.append(layer(marks).mark_line(strokeWidth=2).encode(up))
+    else:
+        steps = layer(_best_so_far(marks, -1 if log_error else 1))
+        layers.append(steps.mark_line(interpolate="step-after", opacity=0.45).encode(up))
     if points:
         layers.append(layer(points).mark_circle(size=16, opacity=0.5).encode(up))
-    layers.append(layer(marks).mark_point(filled=True, size=50).encode(up))
-    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    drawn = layer(marks).mark_point(filled=True, size=50, opacity=1)
+    layers.append(drawn.encode(up, shape) if not joined else drawn.encode(up))
+    if labelled:
+        for label in _labels(marks, log_x, width):
+            side = "left" if label["dx"] > 0 else "right"
+            text = layer([label]).mark_text(align=side, dx=label["dx"], dy=label["dy"], fontSize=11)
+            layers.append(text.encode(up, text="group:N"))
+    chart = alt.layer(*layers).properties(width=width, height=HEIGHT)
     chart.title = {"text": title, "subtitle": [note for note in notes if note]}
     return chart
+
+
+def places_of(names: Sequence[str], styles: Mapping[str, int]) -> dict[str, int]:
+    """Each group's place in `SERIES`: its own in all figures, else the first that is left."""
+    fixed = {name: styles[name] for name in names if name in styles}
+    left = [place for place in range(len(SERIES)) if place not in fixed.values()]
+    others = [name for name in names if name not in fixed]
+    return fixed | {name: left[n % len(left)] for n, name in enumerate(others)}
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten from the one below to the one above, with 2 and 5 between them if few."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1, 2, 5) if last - first <= 3 else (1,)
+    ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    return [tick for tick in ticks if low / 2 <= tick <= high * 2]
+
+
+def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool) -> alt.X:
+    if log:
+        low, high = min(row[x] for row in rows), max(row[x] for row in rows)
+        scale = alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
+        axis = _axis(x, values=log_ticks(low, high), labelOverlap=True)
+        return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
+    # Counts, such as tasks learned, have no ticks between integers.
+    whole = {"tickMinStep": 1} if all(isinstance(row[x], int) for row in rows) else {}
+    scale = alt.Scale(zero=False, nice=False, padding=12)
+    axis = _axis(x, labelOverlap=True, **whole)
+    return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
+
+
+def up_axis(key: str, label: str = "", log_error: bool = False) -> alt.Y:
+    """The vertical axis: of shares by their errors, if so chosen."""
+    if not log_error:
+        scale = alt.Scale(zero=False, padding=8)
+        return alt.Y("y:Q", title=label or key, scale=scale, axis=_axis(key, tickCount=6))
+    scale = alt.Scale(type="log", reverse=True, nice=False, padding=8)
+    axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
+    return alt.Y("y:Q", title=f"{label or key} (errors on a log scale)", scale=scale, axis=axis)
+
+
+def _best_so_far(marks: Sequence[dict[str, Any]], sign: int) -> list[dict[str, Any]]:
+    """Of each group the marks that no mark at a smaller or equal x reaches."""
+    best: dict[str, float] = {}
+    reached = []
+    for mark in sorted(marks, key=lambda mark: (mark["x"], -sign * mark["y"])):
+        if sign * mark["y"] > best.get(mark["group"], -math.inf):
+            best[mark["group"]] = sign * mark["y"]
+            reached.append(mark)
+    return reached
+
+
+def _labels(marks: Sequence[Mapping[str, Any]], log: bool, width: int) -> list[dict[str, Any]]:
+    """Each group's name beside one of its marks, with the fewest marks and names below it."""
+    along = [math.log(mark["x"]) if log else mark["x"] for mark in marks]
+    ups = [-math.log(mark["y"]) if mark.get("is_error") else mark["y"] for mark in marks]
+    across = width / (max(along) - min(along) or 1)
+    upward = HEIGHT / (max(ups) - min(ups) or 1)
+    spots = [
+        (across * (at - min(along)), upward * (max(ups) - up), mark)
+        for at, up, mark in zip(along, ups, marks, strict=True)
+    ]
+    taken = [(left - 6, left + 6, middle - 6, middle + 6) for left, middle, _ in spots]
+    labels = []
+    for name in dict.fromkeys(mark["group"] for mark in marks):
+        length, best = LETTER_WIDTH * len(name), None
+        for left, middle, mark in reversed([spot for spot in spots if spot[2]["group"] == name]):
+            for dx, dy in LABEL_PLACES:
+                begins = left + dx - (length if dx < 0 else 0)
+                box = (begins, begins + length, middle + dy - 6, middle + dy + 6)
+                hit = sum(_overlap(box, other) for other in taken)
+                hit += 2 * (begins < 0) + (begins + length > width + 60)
+                if best is None or hit < best[0]:
+                    best = hit, box, {**mark, "dx": dx, "dy": dy}
+        assert best is not None
+        taken.append(best[1])
+        labels.append(best[2])
+    return labels
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 def mark_of(key: str, summary: Summary) -> dict[str, Any]:

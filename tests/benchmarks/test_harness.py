@@ -14,7 +14,7 @@ from benchmarks.__main__ import main
 from benchmarks.analysis import frame_of, mean_of, tables_of
 from benchmarks.jobs import Cache, Job, JobContext, Outcome, in_order, run_job, run_jobs
 from benchmarks.records import folded, read_record, read_records, unfolded
-from benchmarks.report import best_means, charts_of, tables_text, write_report
+from benchmarks.report import charts_of, tables_text, write_report
 from benchmarks.targets import list_targets
 
 from benchmarks import speed
@@ -141,10 +141,6 @@ def test_what_is_no_record_is_named(tmp_path, change, says):
     path.write_text(json.dumps({**record, **change} if change else {}))
     with pytest.raises(InputError, match=rf"hybrid\.json: .*{says}"):
         read_record(path)
-
-
-def test_the_best_means_are_those_that_nothing_cheaper_reaches():
-    assert best_means([(3, 0.7), (1, 0.5), (2, 0.4), (3, 0.6)]) == [(1, 0.5), (3, 0.7)]
 
 
 def test_every_way_of_mixing_takes_the_same_step(monkeypatch):
