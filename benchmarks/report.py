@@ -45,19 +45,19 @@ STYLES = {
             "LoRA|LoRA, coded|homogeneous|SupSup-GN|trained bank, a coefficient per unit",
             "SupSup|supsup|SupSup-GG",
             "ImpressLearn, a layer|ImpressLearn, a head|ImpressLearn, the head alone"
-            "|ImpressLearn, pretrained|ImpressLearn, features learned|GN",
+            "|ImpressLearn, pretrained|GN",
             "linear probe|X|LogisticRegression",
             "PCA and linear probe|LoRA, priced|GN, halving|halving",
             "fine-tuning|SVC|random|random bank, a coefficient per unit",
             "BitFit|pruned network|hybrid",
             "VeRA",
             "RandLoRA",
-            "Uni-LoRA",
+            "Uni-LoRA|ImpressLearn, features learned",
             "VB-LoRA",
             "FourierFT",
             "PRANC",
             "NOLA",
-            "ImpressLearn, a unit|masks mixed in the weights|best mask of the bank",
+            "ImpressLearn, a unit|ImpressLearn, adapted network|masks mixed in the weights|best mask of the bank",
         )
     )
     for name in names.split("|")
@@ -70,6 +70,11 @@ SLUGS = {
     "split-cifar100-wide": "Split-CIFAR-100, the wide network",
     "split-cifar100": "Split-CIFAR-100",
     "split-imagenet": "Split-ImageNet",
+    "image-network-resnet20": "CIFAR-100 tasks over a ResNet-20 of CIFAR-10",
+    "image-network": "CIFAR-100 tasks over an EfficientNet of ImageNet",
+    "sentences-100": "Fifteen intents over a MiniLM, 100 sentences each",
+    "sentences": "Fifteen intents over a MiniLM, 20 sentences each",
+    "sentence-customers": "Five intents over a MiniLM, 20 sentences each",
 }
 Figure = Mapping[str, Any]
 
@@ -132,6 +137,7 @@ def _titled(figure: Figure) -> Figure:
         if title.startswith(f"{slug}:"):
             title = title.replace(f"{slug}:", f"{name}:")
             chance = {"chance": 0.2 if "cifar" in slug else 0.1}  # of five or ten classes
+            break
     return {**chance, **figure, "title": title}
 
 

@@ -4,10 +4,11 @@ Each task shows the same 8x8 digits, turned by another angle.
 """
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
-from impresslearn.cli.shared import echo, info, option
+from impresslearn.cli.shared import WIDTH, echo, info, option
 from impresslearn.tables import table_of
 
 BASIS_TASKS = 5  # each trains a mask
@@ -33,7 +34,8 @@ def demo(
     write_report(results, out / "report.html")
     for line in table_of(results["tasks"]).text().splitlines():
         echo(line)
-    echo(summary(results))
+    for line in textwrap.wrap(summary(results), WIDTH):
+        echo(line)
     echo(f"Report: {out / 'report.html'}")
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from impresslearn.cli.shared import (
+    WIDTH,
     AsJson,
     Module,
     Store,
@@ -164,8 +164,17 @@ def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
         text = format_value(name, value)
         if isinstance(value, (list, tuple)):
             # A network may have thousands of classes: one line shows the first of them.
-            text = shorten(", ".join(map(str, value)), 80, placeholder=" …")
+            text = ", ".join(map(_item, value))
+        if len(text) > WIDTH - 26:
+            text = f"{text[: WIDTH - 27]}…"
         echo(f"{label:<24}  {text}")
+
+
+def _item(value: Any) -> str:
+    """An item of a list; a layer as its name and shape."""
+    if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], list):
+        return f"{value[0]} ({'×'.join(map(str, value[1]))})"
+    return str(value)
 
 
 def _facts(task: "TaskInfo") -> dict[str, Any]:

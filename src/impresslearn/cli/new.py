@@ -1,6 +1,5 @@
 """`impresslearn new` and `advise`: an empty store for tasks like yours, and its best settings."""
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from impresslearn.cli.shared import (
     Module,
     Store,
     echo,
+    echo_command,
     info,
     load_module,
     option,
@@ -158,14 +158,14 @@ def advise(
     shared = ["--label-column", label_column] if label_column else []
     shared += ["--module", module] if module else []
     new_options += _new_options(advice)
-    echo(shlex.join(["impresslearn", "new", PLACEHOLDER, *data, *new_options, *shared]))
+    echo_command(["impresslearn", "new", PLACEHOLDER, *data, *new_options, *shared])
     basis = [text for text, name in zip(data, paths, strict=True) if name in advice.basis]
     if basis:
         features = ["--features"] if advice.best.candidate.features else []
         learn_basis = ["impresslearn", "learn", PLACEHOLDER, *basis, "--basis", *features]
-        echo(shlex.join([*learn_basis, *shared]))
+        echo_command([*learn_basis, *shared])
     # `learn` skips the basis tasks, which the command above has learned from the same data.
-    echo(shlex.join(["impresslearn", "learn", PLACEHOLDER, *data, *shared]))
+    echo_command(["impresslearn", "learn", PLACEHOLDER, *data, *shared])
 
 
 def _new_options(advice: "Advice") -> list[str]:

@@ -6,6 +6,7 @@ A task or a file may have any name, so `visible` keeps control characters away f
 
 import json
 import runpy
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
+
+
+WIDTH = 80  # columns of a terminal
 
 
 def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:
@@ -152,6 +156,18 @@ def accept_every_character() -> None:
 def echo(*cells: str) -> None:
     """Prints a line of the result; tabs separate several cells."""
     print("\t".join(map(visible, cells)), flush=True)
+
+
+def echo_command(words: Iterable[str]) -> None:
+    """Prints a command for a shell, continued over lines of 80 columns."""
+    lines, line = [], ""
+    for word in map(shlex.quote, words):
+        if line and len(line) + len(word) > WIDTH - 3:
+            lines.append(f"{line} \\")
+            line = "    "
+        line += word if not line or line.isspace() else f" {word}"
+    for each in (*lines, line):
+        echo(each)
 
 
 def info(line: str) -> None:

@@ -158,7 +158,7 @@ class Advice:
 
     def __repr__(self) -> str:
         accuracy, size_of_task = percent(self.best.accuracy), size(round(self.best.bytes))
-        line = f"{self.best.candidate.name} (preset {self.preset!r}): "
+        line = f"{self.best.candidate.name} (preset {self.preset!r})\n"
         line += f"{accuracy} on examples held back, {size_of_task} per task"
         return f"{line}\n\n{self.table().text()}"
 
