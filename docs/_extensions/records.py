@@ -57,6 +57,7 @@ SINGLE = {
     "joint": "probe of all classes together",
     "ImpressLearn": "`few_labels`",
 }
+PROBE = {"method": "linear probe", "setting": "float32"}
 MNIST = {"permuted-mnist": "permutations", "rotated-mnist": "rotations"}
 Rows = Iterable[list[str]]
 Row = Mapping[str, Any]
@@ -175,6 +176,24 @@ def methods(path: Path, labels: int | None = None) -> Rows:
     yield from (line for _, line in sorted(lines))
 
 
+def at_budgets(path: Path, benchmark: str) -> Rows:
+    """Every method over one network, and how far it is from the float probe on the same tasks."""
+    rows = having(read_rows(path), role="evaluation", benchmark=benchmark)
+    probe = {row["task"]: row["accuracy"] for row in having(rows, **PROBE)}
+    yield ["method", "accuracy", "against the probe", "bytes", "seconds"]
+    keys = ("method", "setting", "budget")
+    for place in dict.fromkeys(tuple(row.get(key) for key in keys) for row in rows):
+        chosen = having(rows, **dict(zip(keys, place, strict=True)))
+        method, setting, budget = place
+        name = f"{method}, {setting}" + (f", `max_bytes={budget:.0f}`" if budget else "")
+        apart = summarise([100 * (row["accuracy"] - probe[row["task"]]) for row in chosen])
+        difference = f"{signed(apart.mean)} ± {apart.half_width:.1f}"
+        if having(chosen, **PROBE):
+            difference = ""
+        sizes = f"{mean_of(chosen, 'bytes_per_task').mean:,.0f}"
+        yield [name, accuracy(chosen), difference, sizes, f"{mean_of(chosen, 'seconds').mean:.2g}"]
+
+
 def few_labels(path: Path) -> Rows:
     """Accuracy by the number of labels per task."""
     rows = read_rows(path)
@@ -263,6 +282,14 @@ TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "customers-20": (f"{RESULTS}/customers.json", partial(methods, labels=20)),
     "pretrained": (f"{RESULTS}/pretrained.json", methods),
     "text": (f"{RESULTS}/clinc150.json", methods),
+    **{
+        name: (f"{RESULTS}/{record}.json", partial(at_budgets, benchmark=name))
+        for record, names in {
+            "image-network": ("image-network", "image-network-resnet20"),
+            "sentences": ("sentences", "sentences-100", "sentence-customers"),
+        }.items()
+        for name in names
+    },
     "searches": (f"{RESULTS}/task-inference.json", searches),
     "single-inputs": (f"{RESULTS}/class-incremental.json", single_inputs),
 }

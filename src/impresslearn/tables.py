@@ -147,7 +147,7 @@ class Table:
     title: str = ""
     note: str = ""
 
-    def text(self, width: int = 100) -> str:
+    def text(self, width: int = 80) -> str:
         """Columns of equal width, the title above and the note below.
 
         - width: characters per line of title and note; headings wrap between words

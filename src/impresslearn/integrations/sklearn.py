@@ -1,0 +1,115 @@
+"""A scikit-learn classifier: rows of numbers become coded tasks over a frozen network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from impresslearn.data import Preprocessing
+from impresslearn.errors import InputError
+from impresslearn.learner import ImpressLearner
+from impresslearn.networks import Backbone, create_backbone
+
+TASK = "task"
+
+
+class ImpressClassifier(ClassifierMixin, BaseEstimator):
+    """Classifies rows by a task of a few hundred bytes; several tasks share one network.
+
+    `fit(X, y)` begins anew. `fit(X, y, task="oslo")` adds a task beside those that were fitted by
+    name, over the same features, and leaves them as they are. Inputs are standardised by the first
+    task's.
+
+    - preset: a preset whose tasks have heads of their own, such as "few_labels" or "pretrained".
+    - backbone: the frozen network, which takes rows of numbers; by default a readout reads the
+      columns themselves.
+    - max_bytes: the most that a task may take; None leaves it to the preset.
+    - seed: of all draws.
+
+    Fitted attributes: classes_ (K,) of the last task; n_features_in_; learner_, the
+    `ImpressLearner` that holds the tasks.
+    """
+
+    _classes: dict[str, np.ndarray]
+
+    def __init__(
+        self,
+        preset: str = "few_labels",
+        *,
+        backbone: Backbone | None = None,
+        max_bytes: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.preset = preset
+        self.backbone = backbone
+        self.max_bytes = max_bytes
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any, task: str | None = None) -> ImpressClassifier:
+        """Learns a task.
+
+        - X: (n, columns) of finite numbers.
+        - y: (n,) labels, of two classes at least.
+        - task: a name, of a new task; None forgets all tasks.
+
+        Raises ValueError for data that cannot be used, and for a name that is known.
+        """
+        named = task is not None and hasattr(self, "learner_")
+        X, y = validate_data(self, X, y, reset=not named, dtype=np.float32, ensure_min_samples=2)
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise ValueError(f"y has one class, {classes[0]!r}; a classifier needs two")
+        if not named:
+            self.learner_ = self._new_learner(X)
+        # Any labels: the task keeps their places, this object the labels.
+        places = np.searchsorted(classes, y)
+        self.learner_.learn_task(task or TASK, (X, places))
+        known = self._classes if named else {}
+        self._classes = {**known, task or TASK: classes}
+        self.classes_ = classes
+        return self
+
+    def _new_learner(self, X: np.ndarray) -> ImpressLearner:
+        backbone = self.backbone
+        if backbone is None:
+            backbone = create_backbone("linear", in_features=X.shape[1], head="own")
+        limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
+        spread = X.std(axis=0, dtype=np.float64)
+        prepared = Preprocessing(
+            mean=X.mean(axis=0, dtype=np.float64).tolist(),
+            std=np.where(spread > 0, spread, 1.0).tolist(),
+        )
+        return ImpressLearner.from_preset(
+            backbone, self.preset, seed=self.seed, preprocessing=prepared, progress=False, **limit
+        )
+
+    def decision_function(self, X: Any, task: str | None = None) -> np.ndarray:
+        """Logits (n, K); of two classes (n,), the second's less the first's."""
+        logits = self._logits(X, task)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X: Any, task: str | None = None) -> np.ndarray:
+        """Probabilities (n, K) of the task's classes in their sorted order."""
+        return torch.from_numpy(self._logits(X, task)).softmax(dim=1).numpy()
+
+    def predict(self, X: Any, task: str | None = None) -> np.ndarray:
+        """Labels (n,) by a task; without a name by the last one."""
+        best = self._logits(X, task).argmax(axis=1)
+        return self._classes[self._name(task)][best]
+
+    def _name(self, task: str | None) -> str:
+        name = next(reversed(self._classes)) if task is None else task
+        if name not in self._classes:
+            raise InputError(f"no task {name!r}; fitted are {', '.join(self._classes)}")
+        return name
+
+    def _logits(self, X: Any, task: str | None) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float32)
+        return self.learner_.logits(X, self._name(task)).double().cpu().numpy()
