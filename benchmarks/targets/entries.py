@@ -89,7 +89,7 @@ def task_by_task(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
 
 
 def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """Every method on each of the unseen tasks.
+    """Every method on each of the unseen tasks; ours in turn, for what later ones may share.
 
     Trials are made on the first basis tasks, or without any on the same tasks and held-out training
     examples.
@@ -98,8 +98,7 @@ def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     for entry in _methods(f"{benchmark.name}.{scale}"):
         data = benchmark.data_settings()
         data |= {"featured": True} if entry.get("featured") else {}
-        # Readouts over learned features share a learner, so that these are learned once.
-        together = "features" in entry
+        together = "preset" in entry
         columns = {**_columns(benchmark, entry), "seed": seed}
         for budget in entry.get("budgets", [None]):
             limited, more = entry, {}
