@@ -53,6 +53,11 @@ NETWORKS = {
 }
 SINGLE = {
     "nearest_mean": "nearest class mean",
+    "finetuned_head": "a head, fine-tuned",
+    "ewc": "EWC",
+    "lwf": "LwF",
+    "replay": "experience replay",
+    "der++": "DER++",
     "ranpac": "RanPAC",
     "joint": "probe of all classes together",
     "ImpressLearn": "`few_labels`",
