@@ -1,4 +1,4 @@
-"""Shows under each block of a page what it printed when the site was built.
+"""Shows under each block of a page what it printed, and the charts that it saved as .svg files.
 
 Pages in the notebooks folder are left to myst-nb. A page's output is kept for the next build,
 under a name that changes with its text and with the package.
@@ -6,8 +6,10 @@ under a name that changes with its text and with the package.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from sphinx.util import logging
 
 ROOT = Path(__file__).parents[2]
 OUTPUT = "\n\n```{{code-block}} text\n:class: output\n\n{}\n```"
+SAVED = re.compile(r"""\.save(?:_chart)?\(["']([\w-]+\.svg)["']\)""")
+CHART = '\n\n```{{raw}} html\n<img class="chart" alt="{}" src="data:image/svg+xml;base64,{}">\n```'
 ELSEWHERE = ("run",)
 """Pages whose blocks their own tests run."""
 
@@ -47,22 +51,30 @@ def _add_outputs(app: Sphinx, name: str, source: list[str]) -> None:
     if missing:
         log.info("%s is shown without outputs: there is no %s", name, missing)
         return
-    for block, printed in reversed(list(zip(found, _outputs(app, page, text), strict=True))):
-        if printed:
-            text = text[: block.end] + OUTPUT.format(printed) + text[block.end :]
+    outputs, charts = _outputs(app, page, text)
+    for block, printed in reversed(list(zip(found, outputs, strict=True))):
+        shown = OUTPUT.format(printed) if printed else ""
+        for file in SAVED.findall(block.code):
+            if file in charts:
+                shown += CHART.format(Path(file).stem.replace("-", " "), charts[file])
+        text = text[: block.end] + shown + text[block.end :]
     source[0] = text
 
 
-def _outputs(app: Sphinx, page: Path, text: str) -> list[str]:
+def _outputs(app: Sphinx, page: Path, text: str) -> tuple[list[str], dict[str, str]]:
+    """What each block printed, and the charts that the page left, by file."""
     key = hashlib.sha256(f"{code_version()}\n{text}".encode()).hexdigest()[:24]
     kept = Path(app.doctreedir).parent / "outputs" / f"{key}.json"
     if kept.exists():
-        return json.loads(kept.read_text(encoding="utf-8"))
+        printed, charts = json.loads(kept.read_text(encoding="utf-8"))
+        return printed, charts
     with tempfile.TemporaryDirectory() as folder:
         try:
             printed = run_page(page, Path(folder))
         except PageError as error:
             raise SphinxError(str(error)) from None
+        files = sorted(Path(folder).glob("*.svg"))
+        charts = {file.name: base64.b64encode(file.read_bytes()).decode() for file in files}
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(printed), encoding="utf-8")
-    return printed
+    kept.write_text(json.dumps([printed, charts]), encoding="utf-8")
+    return printed, charts

@@ -112,7 +112,7 @@ class _Run:
         self.port = _free_port()
         scripts = str(Path(sys.executable).parent)
         path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
-        self.environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "96"}
+        self.environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
 
     @contextmanager
     def started(self) -> Iterator[_Run]:

@@ -149,8 +149,28 @@ def sizes() -> str:
     return _svg(left - 20, 232, parts)
 
 
+def digits() -> str:
+    """The same digits in several tasks, each turned by another angle: a row for each task."""
+    stream = il.streams.rotated_digits(tasks=4, seed=0)
+    side, gap, left = 6, 14, 110
+    parts = []
+    for row, task in enumerate(stream):
+        top = row * (8 * side + gap)
+        parts.append(_text(left / 2, top + 4 * side + 5, task.name.replace("-", " ") + "°"))
+        for place, image in enumerate(task.train.inputs[:8]):
+            levels = image.reshape(8, 8)
+            levels = (levels - levels.min()) / (levels.max() - levels.min())
+            for y, x in (levels > 0.1).nonzero().tolist():
+                at = left + place * (8 * side + gap) + x * side
+                parts.append(
+                    f'<rect class="one" x="{at}" y="{top + y * side}" width="{side}" '
+                    f'height="{side}" opacity="{float(levels[y, x]):.2f}"/>'
+                )
+    return _svg(left + 8 * (8 * side + gap), 4 * (8 * side + gap), parts)
+
+
 PICTURES: dict[str, Callable[[], str]] = {
-    "mask": mask, "bank": bank, "coefficients": coefficients, "sizes": sizes,
+    "mask": mask, "bank": bank, "coefficients": coefficients, "sizes": sizes, "digits": digits,
 }  # fmt: skip
 
 
