@@ -200,11 +200,12 @@ class Trainer:
         """Learns the projection of features under every mask that later readouts use."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
-        if not self._closed_form:
-            raise InputError('learn_features is for readouts: use the preset "few_labels"')
+        if not self._closed_form and not self._staged:
+            line = 'use the preset "few_labels", or "pretrained" with staged=True'
+            raise InputError(f"learn_features is for readouts: {line}")
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        num_masks, residual = self.readouts.networks()
+        num_masks, residual = self.readouts.networks() if self._closed_form else (0, True)
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
