@@ -89,7 +89,7 @@ def task_by_task(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
 
 
 def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """Every method on each of the unseen tasks; ours in turn, for what later ones may share.
+    """Every method on each of the unseen tasks; in turn where later ones share a projection.
 
     Trials are made on the first basis tasks, or without any on the same tasks and held-out training
     examples.
@@ -98,7 +98,7 @@ def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     for entry in _methods(f"{benchmark.name}.{scale}"):
         data = benchmark.data_settings()
         data |= {"featured": True} if entry.get("featured") else {}
-        together = "preset" in entry
+        together = "preset" in entry or "components" in entry.get("options", {})
         columns = {**_columns(benchmark, entry), "seed": seed}
         for budget in entry.get("budgets", [None]):
             limited, more = entry, {}
@@ -112,8 +112,9 @@ def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
         for trial in development_trials(entry):
             tried = {**columns, "role": "development", "setting": trial["setting"]}
             tried |= {key: trial[key] for key in ("lr",) if key in trial}
-            for task in (basis or unseen)[: entry.get("trial_tasks")]:
-                yield Planned(entry_job(benchmark, trial, seed, {**data, "tasks": [task]}), tried)
+            tasks = (basis or unseen)[: entry.get("trial_tasks")]
+            for some in [tasks] if together else [[task] for task in tasks]:
+                yield Planned(entry_job(benchmark, trial, seed, {**data, "tasks": some}), tried)
 
 
 def with_fits(rows: list[Row]) -> list[Row]:
