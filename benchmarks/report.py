@@ -57,7 +57,8 @@ STYLES = {
             "FourierFT",
             "PRANC",
             "NOLA",
-            "ImpressLearn, a unit|ImpressLearn, adapted network|masks mixed in the weights|best mask of the bank",
+            "ImpressLearn, a unit|ImpressLearn, adapted network|masks mixed in the weights"
+            "|best mask of the bank",
         )
     )
     for name in names.split("|")
