@@ -334,7 +334,7 @@ def test_advise_prints_commands_that_run(folder, tmp_path, monkeypatch):
     # One method is enough: a readout of the network.
     monkeypatch.setattr("impresslearn.learner.advice.CANDIDATES", CANDIDATES[1:2])
     train = sorted((folder / "train").iterdir())[:2]
-    for command in run("advise", *train).splitlines()[-2:]:
+    for command in run("advise", *train).replace(" \\\n", " ").splitlines()[-2:]:
         run(*shlex.split(command)[1:])
     assert list(il.load("STORE.impress").tasks_) == ["a", "b"]
 
@@ -440,3 +440,28 @@ def test_removing_and_compacting(monkeypatch, store):
     before = store.stat().st_size
     assert run("compact", store).endswith(" now\n")
     assert store.stat().st_size <= before
+
+
+# Several stores
+
+
+def test_stores_are_compared_and_merged(folder, store, tmp_path):
+    monday, tuesday = (shutil.copy(store, tmp_path / f"{day}.impress") for day in ("mon", "tue"))
+    train = folder / "train"
+    run("learn", monday, train / "c.npz")
+    run("learn", tuesday, train / "d.npz")
+    run("learn", tuesday, f"b={train / 'c.npz'}", "--update")
+    assert run("diff", monday, monday) == "the tasks are the same\n"
+    assert run_json("diff", monday, tuesday) == {
+        "only_first": ["c"],
+        "only_second": ["d"],
+        "different": ["b"],
+    }
+    refused = invoke("merge", monday, tuesday)
+    assert refused.exit_code == 3
+    assert refused.stdout == "1 failed, 1 new\n"
+    assert refused.stderr.startswith("b: ")
+    assert run("merge", monday, tuesday, "--on-conflict", "version") == "1 version, 1 unchanged\n"
+    assert run_json("diff", monday, tuesday)["different"] == []
+    assert list(il.load(monday).tasks_) == [*"abcd"]
+    assert "on_conflict must be" in error_of("merge", monday, tuesday, "--on-conflict", "both")

@@ -12,7 +12,17 @@ import typer
 from impresslearn.cli import shared
 from impresslearn.cli.demo import demo
 from impresslearn.cli.learn import learn
-from impresslearn.cli.manage import backup, compact, info, remove, restore, tasks, verify
+from impresslearn.cli.manage import (
+    backup,
+    compact,
+    diff,
+    info,
+    merge,
+    remove,
+    restore,
+    tasks,
+    verify,
+)
 from impresslearn.cli.new import advise, new
 from impresslearn.cli.predict import evaluate, predict, serve
 from impresslearn.errors import ImpressLearnError, StoreFullError
@@ -53,7 +63,7 @@ def impresslearn(
 # In the order in which a new user needs them, which is the order of `--help`.
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(demo, advise, new, learn, predict, evaluate, serve),
-    *(tasks, info, verify, restore, remove, backup, compact),
+    *(tasks, info, verify, restore, remove, backup, merge, diff, compact),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -1,8 +1,10 @@
 """Commands on the tasks of a store: list, describe, check, restore and remove them."""
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -12,6 +14,7 @@ from impresslearn.cli.shared import (
     Module,
     Store,
     echo,
+    error,
     existing_store,
     load_module,
     open_learner,
@@ -19,12 +22,13 @@ from impresslearn.cli.shared import (
     print_json,
     print_table,
 )
-from impresslearn.errors import visible
+from impresslearn.errors import TasksFailedError, visible
 from impresslearn.tables import format_value, size
 
 if TYPE_CHECKING:
     from impresslearn.store import TaskInfo
 
+MERGED = 1000  # tasks in a transaction
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
 MaybeTask = Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")]
 
@@ -133,6 +137,65 @@ def backup(
 
     backup_store(existing_store(store), copy, overwrite=overwrite)
     echo(f"{copy}: a copy of {store}")
+
+
+def merge(
+    store: Store,
+    others: Annotated[
+        list[Path], typer.Argument(metavar="FROM", help="Stores with the same network and masks.")
+    ],
+    on_conflict: Annotated[
+        str,
+        option("WORD", "Tasks that STORE has: error, skip, or version (add as the next version)."),
+    ] = "error",
+    module: Module = None,
+) -> None:
+    """Copy the tasks of other stores into one.
+
+    The exit status is 3 if some could not be copied. Basis tasks stay behind: make the stores from one base (`save(tasks=[])` in Python).
+
+    Example: impresslearn merge all.impress monday.impress tuesday.impress
+    """
+    counts: Counter[str] = Counter()
+    with open_learner(store, module, progress=False) as learner:
+        for other in others:
+            with open_learner(other, module, readonly=True, progress=False) as source:
+                learned = (name for name, task in source.tasks_.items() if task.role == "learned")
+                while names := list(islice(learned, MERGED)):
+                    outcomes = learner.commit_encoded(
+                        source.encoded(names), on_conflict=cast(Any, on_conflict)
+                    )
+                    for name, outcome in outcomes.items():
+                        if isinstance(outcome, Exception):
+                            error(outcome, name)
+                            outcome = "failed"
+                        counts["version" if outcome.startswith("version") else outcome] += 1
+    echo(", ".join(f"{count:,} {word}" for word, count in counts.items()) or "no tasks")
+    if counts["failed"]:
+        raise typer.Exit(TasksFailedError.exit_status)
+
+
+def diff(
+    first: Store,
+    second: Annotated[Path, typer.Argument(metavar="OTHER", help="Another store.")],
+    as_json: AsJson = False,
+) -> None:
+    """List the tasks that differ between two stores.
+
+    Example: impresslearn diff monday.impress tuesday.impress
+    """
+    from impresslearn.store import diff_stores
+
+    found = diff_stores(existing_store(first), existing_store(second))
+    if as_json:
+        print_json(found)
+        return
+    words = (f"only in {first}", f"only in {second}", "different numbers")
+    for word, names in zip(words, found.values(), strict=True):
+        for name in names:
+            echo(f"{name}: {word}")
+    if not any(found.values()):
+        echo("the tasks are the same")
 
 
 def compact(

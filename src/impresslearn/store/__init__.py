@@ -10,6 +10,7 @@ from impresslearn.store.store import Store as Store
 from impresslearn.store.store_files import backup_store as backup_store
 from impresslearn.store.store_files import compact_store as compact_store
 from impresslearn.store.store_files import describe_store as describe_store
+from impresslearn.store.store_files import diff_stores as diff_stores
 from impresslearn.store.store_files import list_tasks as list_tasks
 from impresslearn.store.store_files import load_file as load_file
 from impresslearn.store.store_files import open_file as open_file

@@ -38,6 +38,10 @@ _FORMER_VERSIONS = """
         WHERE present.current AND present.name = tasks.name
     ) - ?
 """
+_PRESENT = """
+    SELECT tasks.name, mask, num_masks, text, coefficients, statistics, profile
+    FROM tasks JOIN documents ON documents.id = form WHERE current ORDER BY number
+"""
 _TASK_BYTES = """
     SELECT sum(coalesce(length(coefficients), 0) + coalesce(length(statistics), 0) +
                coalesce(length(profile), 0)) FROM tasks WHERE current
@@ -187,6 +191,22 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> list[TaskInf
         if name is not None and not infos:
             raise unknown_task(name, list(task_names(database)))
         return infos
+
+
+def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str, list[str]]:
+    """Names of tasks that only one of two stores has, or whose present numbers differ."""
+    found = []
+    for path in (first, second):
+        with closing(Database(path, readonly=True)) as database:
+            _read_head(database)
+            rows = database.rows(_PRESENT)
+            found.append({name: hash(tuple(numbers)) for name, *numbers in rows})
+    ours, theirs = found
+    return {
+        "only_first": [name for name in ours if name not in theirs],
+        "only_second": [name for name in theirs if name not in ours],
+        "different": [name for name in ours if theirs.get(name, ours[name]) != ours[name]],
+    }
 
 
 def backup_store(
