@@ -44,6 +44,7 @@ def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str,
         needs = suited.heterogeneous(seed, suited.basis, suited.sparsities[0])
     if "adapted" in entry:
         where = {key: settings[key] for key in ("stream", "backbone", "size") if key in settings}
+        where["stream"] = {**where["stream"], "augment": True}
         where |= {"tasks": list(range(suited.basis)), "recipe": entry["adapted"]}
         needs, settings = (Job(adapt_network, where),), settings | {"adapted": True}
     if "preset" in entry:
