@@ -74,12 +74,18 @@ def test_rates_are_tried_on_a_basis_task_by_validation_images():
 
 def test_budgets_are_settings_of_ours_and_checked_row_by_row():
     plan = find_target("image-network").plan("small")
-    budgets = [500, 1000, 2000, 5000]
-    preset = [each for each in plan.planned if each.columns["method"].endswith("pretrained")]
-    assert [each.columns["budget"] for each in preset] == budgets
-    assert [each.job.settings["learner"]["max_bytes"] for each in preset] == budgets
+    ours = [each for each in plan.planned if "budget" in each.columns]
+    assert {each.columns["budget"] for each in ours} == {150, 300, 500, 1000, 2000}
+    for each in ours:
+        assert each.job.settings["learner"]["max_bytes"] == each.columns["budget"]
+        assert each.job.settings["tasks"] == list(range(12, 20))  # in turn, in one learner
     evaluated = [each for each in plan.planned if each.columns["role"] == "evaluation"]
-    assert {tuple(each.job.settings["tasks"]) for each in evaluated} == {tuple(range(12, 20))}
+    tasks = [tuple(each.job.settings["tasks"]) for each in evaluated]
+    assert set(tasks) == {tuple(range(12, 20)), *((task,) for task in range(12, 20))}
+    adapted = [each.job for each in ours if each.columns["method"].endswith("adapted network")]
+    for job in adapted:
+        assert job.needs[0].settings["tasks"] == list(range(12))
+        assert job.needs[0].settings["stream"]["augment"]
     tried = [each for each in plan.planned if each.columns["role"] == "development"]
     assert max(max(each.job.settings["tasks"]) for each in tried) < 12
     sentences = find_target("sentences").plan("small").planned

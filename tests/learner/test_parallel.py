@@ -164,7 +164,7 @@ def test_ray_gives_the_same(alone):
     assert contents(learner) == alone
 
 
-DRIVER = """
+RAY_DRIVER = """
 import sys, ray
 import impresslearn as il
 from test_parallel import body, tasks
@@ -187,7 +187,7 @@ def test_a_killed_ray_node_and_a_killed_driver_lose_nothing(tmp_path):
     node = cluster.add_node(num_cpus=1)
 
     def drive() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", DRIVER, cluster.address, str(store), path]
+        command = [sys.executable, "-c", RAY_DRIVER, cluster.address, str(store), path]
         return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
 
     def until(more: int, driver: subprocess.Popen[bytes]) -> None:
