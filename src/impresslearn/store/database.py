@@ -140,6 +140,7 @@ class Database:
             self._has_log = False
             memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             self.writing.connection = memory
+            weakref.finalize(self, self.writing.close)  # Python 3.13 warns of connections left open
             if copy_of is None:
                 memory.executescript(SCHEMA)
             else:
