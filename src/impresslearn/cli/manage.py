@@ -152,7 +152,8 @@ def merge(
 ) -> None:
     """Copy the tasks of other stores into one.
 
-    The exit status is 3 if some could not be copied. Basis tasks stay behind: make the stores from one base (`save(tasks=[])` in Python).
+    The exit status is 3 if some could not be copied. Basis tasks stay behind: make the stores from
+    one base (`save(tasks=[])` in Python).
 
     Example: impresslearn merge all.impress monday.impress tuesday.impress
     """
