@@ -49,7 +49,19 @@ html_theme = "furo"
 html_title = f"ImpressLearn {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_copy_source = False
 html_show_sphinx = False
-pygments_style = "tango"
-pygments_dark_style = "monokai"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+
+
+def _name_heading_levels(app, page, template, context, doctree):
+    """Screen readers need the level of the captions that the theme calls headings."""
+    tree = context.get("furo_navigation_tree", "")
+    leveled = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+    context["furo_navigation_tree"] = leveled
+
+
+def setup(app):
+    app.connect("html-page-context", _name_heading_levels, priority=900)
