@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -465,3 +466,12 @@ def test_stores_are_compared_and_merged(folder, store, tmp_path):
     assert run_json("diff", monday, tuesday)["different"] == []
     assert list(il.load(monday).tasks_) == [*"abcd"]
     assert "on_conflict must be" in error_of("merge", monday, tuesday, "--on-conflict", "both")
+
+
+def test_no_row_is_wider_than_80_columns(folder, store, monkeypatch):
+    monkeypatch.chdir(folder)
+    name = shutil.copy(store, "s.impress")
+    said = run("tasks", name) + run("info", name) + run("info", name, "b")
+    said += run("evaluate", name, *sorted(Path("test").iterdir())[:2])
+    said += run("advise", *sorted(Path("train").iterdir())[:2], "--max-seconds", 3)
+    assert max(map(len, said.splitlines())) <= 80
