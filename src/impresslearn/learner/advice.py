@@ -137,7 +137,7 @@ class Advice:
         rows = []
         for budget, trial in self.points.items():
             row: dict[str, Any] = {"": "→" if budget == self.budget else "", "budget": budget}
-            row |= {"accuracy": trial.accuracy, "bytes": trial.bytes}
+            row |= {"accuracy": trial.accuracy, "bytes": round(trial.bytes)}
             row |= {"method": trial.candidate.name, "tasks": len(trial.accuracies)}
             rows.append(row | {"seconds": round(trial.seconds / len(trial.accuracies), 1)})
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
