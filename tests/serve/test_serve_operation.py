@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -143,6 +144,21 @@ def test_an_inference_ends_when_nobody_waits_for_it(leaves, monkeypatch):
         pool.shutdown()
 
     asyncio.run(ask())
+
+
+def test_rows_that_no_task_knows_are_flagged(client, direct):
+    odd = (torch.randn(7, 16) * 9).tolist()
+    for inputs, task in ((INPUTS.tolist(), "basis 0"), (odd, ["new 1", "new 0"] * 3 + ["new 1"])):
+        asked = {"inputs": inputs, "task": task, "unknown": True}
+        answer = client.post("/predict", json=asked).json()
+        names = [task] * 7 if isinstance(task, str) else task
+        expected = [
+            direct.infer_tasks(torch.tensor([row]), among=[name])[0].unknown
+            for row, name in zip(inputs, names, strict=True)
+        ]
+        assert answer["unknown"] == expected
+    assert client.post("/predict", json=request("new 0")).json()["unknown"] is None
+    assert any(expected)
 
 
 def test_every_answer_has_an_id(store, caplog):

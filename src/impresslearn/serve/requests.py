@@ -67,6 +67,9 @@ class PredictRequest(InputsRequest):
     """Inputs of one task, or of several in one batch."""
 
     task: TaskName | TaskNames = Field(description="The task, or one task per row.")
+    unknown: bool = Field(
+        default=False, description="Whether to answer if each row looks like none of its task's."
+    )
 
 
 class InferRequest(InputsRequest):

@@ -35,6 +35,9 @@ class Predictions(BaseModel):
     confidences: list[float] = Field(description="The probability of each row's label.")
     versions: dict[str, int] = Field(description="The version of each task that answered.")
     logits: list[list[float]] | None = None
+    unknown: list[bool] | None = Field(
+        default=None, description="Whether each row looks unlike its task's inputs; on request."
+    )
 
 
 class Inference(BaseModel):
@@ -123,7 +126,21 @@ class Service:
         """Labels, and logits on request, of inputs whose tasks are known."""
         inputs = self._prepared(request)
         names = [request.task] * len(inputs) if isinstance(request.task, str) else request.task
-        return self._predictions(inputs, check_task_names(names, len(inputs)), request.logits)
+        names = check_task_names(names, len(inputs))
+        predictions = self._predictions(inputs, names, request.logits)
+        if request.unknown:
+            predictions.unknown = self._unknown(inputs, names)
+        return predictions
+
+    def _unknown(self, inputs: Tensor | Inputs, names: list[str]) -> list[bool]:
+        """Whether each row looks unlike the inputs of the task that it is for."""
+        flags = [False] * len(names)
+        for name in dict.fromkeys(names):
+            rows = [row for row, task in enumerate(names) if task == name]
+            guesses = self.learner.infer_tasks(Prepared(inputs[rows]), among=[name])
+            for row, guess in zip(rows, guesses, strict=True):
+                flags[row] = guess.unknown
+        return flags
 
     def infer(self, request: InferRequest) -> Inference:
         """The task that the inputs belong to, and its predictions for them."""
