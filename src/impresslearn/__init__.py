@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from impresslearn.errors import InputError as InputError
     from impresslearn.errors import MissingDataError as MissingDataError
     from impresslearn.errors import MissingDependencyError as MissingDependencyError
+    from impresslearn.errors import StoreBusyError as StoreBusyError
+    from impresslearn.errors import StoreDamagedError as StoreDamagedError
     from impresslearn.errors import StoreError as StoreError
+    from impresslearn.errors import StoreFullError as StoreFullError
     from impresslearn.errors import TasksFailedError as TasksFailedError
     from impresslearn.errors import TrainingError as TrainingError
     from impresslearn.errors import UnknownTaskError as UnknownTaskError
@@ -57,8 +60,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "data": "Examples Inputs Prepared Preprocessing",
-    "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreError"
-    " TasksFailedError TrainingError UnknownTaskError",
+    "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreBusyError"
+    " StoreDamagedError StoreError StoreFullError TasksFailedError TrainingError UnknownTaskError",
     "inference": "TaskGuess score_inference",
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
     "masks": "MaskBank disjoint_bank random_bank",
