@@ -10,6 +10,7 @@ import inspect
 import itertools
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +156,7 @@ def compare(
             f"compare: {len(planned)} runs{in_cache}; {min(workers, len(planned))} at a time"
         )
     _check_training(planned, progress)
-    jobs = []
+    jobs, begun = [], time.time()
     for number, run in enumerate(planned):
         if number not in evaluations:
             place = f"[{number + 1}/{len(planned)}] {run.label}" if progress else ""
@@ -164,7 +165,10 @@ def compare(
         evaluations[number] = evaluation
         if progress:
             score, seconds = percent(evaluation.accuracy), duration(evaluation.seconds)
-            done = f"{len(evaluations)} of {len(planned)} runs done"
+            done, elapsed = f"{len(evaluations)} of {len(planned)} runs done", time.time() - begun
+            if left := len(planned) - len(evaluations):
+                each = elapsed / (len(evaluations) - cached)
+                done += f" in {duration(elapsed)}, about {duration(left * each)} left"
             place = f"[{number + 1}/{len(planned)}] {planned[number].label}"
             print_line(f"{place}: accuracy {score}, {seconds}; {done}")
     runs = []
