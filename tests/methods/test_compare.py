@@ -60,7 +60,7 @@ def test_a_grid_is_run_over_seeds_and_goes_on_from_its_cache(tmp_path, capsys):
     (first, lines), (again, _) = run(2, known=0), run(2, known=4)
     place = "[2/4] mine, power=1, seed 1: "
     assert f"{place}task 1/3 t0\n{place}task 2/3 t1\n{place}task 3/3 t2\n{place}accuracy" in lines
-    done = r"; 2 of 4 runs done in [0-9.]+ s, about [0-9.]+ s left\n"
+    done = r"; 2 of 4 done after [0-9.]+ s, [0-9.]+ s left\n"
     assert re.search(done + r"\[3/4\] mine, power=2, seed 0: task 1/3 t0\n", lines)
     assert again.rows("runs") == first.rows("runs")
     assert list(first.groups) == ["mine, power=1", "mine, power=2"]

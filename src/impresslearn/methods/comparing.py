@@ -165,10 +165,10 @@ def compare(
         evaluations[number] = evaluation
         if progress:
             score, seconds = percent(evaluation.accuracy), duration(evaluation.seconds)
-            done, elapsed = f"{len(evaluations)} of {len(planned)} runs done", time.time() - begun
+            done, elapsed = f"{len(evaluations)} of {len(planned)} done", time.time() - begun
             if left := len(planned) - len(evaluations):
                 each = elapsed / (len(evaluations) - cached)
-                done += f" in {duration(elapsed)}, about {duration(left * each)} left"
+                done += f" after {duration(elapsed)}, {duration(left * each)} left"
             place = f"[{number + 1}/{len(planned)}] {planned[number].label}"
             print_line(f"{place}: accuracy {score}, {seconds}; {done}")
     runs = []
