@@ -177,3 +177,11 @@ def test_what_a_readout_cannot_do_is_said() -> None:
     refused("are the same", learner.learn_features, (torch.zeros(4, 16), data[1][:4]))
     for settings in ({"tune": ("bias",)}, {"output_scale": True}):
         refused("readout", learner_of, **settings)
+
+
+def test_an_update_that_changes_nothing_is_no_version() -> None:
+    learner = learner_of().learn_task("four", DATA["four"])
+    learner.update_task("four", DATA["four"])
+    assert len(learner.versions("four")) == 1
+    learner.update_task("four", blobs(seed=3, classes=4, count=48))
+    assert len(learner.versions("four")) == 2

@@ -81,8 +81,7 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
         raise name_taken(row.name)
     if on_conflict == "skip":
         return "skipped"
-    numbers = ("mask", "num_masks", "form", "coefficients", "statistics", "profile")
-    if all(getattr(row, part) == getattr(present[-1], part) for part in numbers):
+    if row.same_numbers(present[-1]):
         return "unchanged"
     store.rows.add_task(replace(row, version=present[-1].version + 1))
     return f"version {present[-1].version + 1}"

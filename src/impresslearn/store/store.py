@@ -234,7 +234,7 @@ class Store:
     ) -> int | None:
         """Rounds and keeps a learned task's coefficients, and its norm statistics.
 
-        - replaced: the version that this one follows.
+        - replaced: the version that this one follows, unless nothing differs.
         - max_bytes: a task that takes more is not kept, and its bytes are returned.
 
         Raises InputError if another process has updated or removed the task since learning began.
@@ -253,6 +253,10 @@ class Store:
         task = self._with_profile(task, view, run, precision)
         if max_bytes is not None and (size := task.info().bytes) > max_bytes:
             return size
+        if replaced is not None:
+            *_, present = self.rows.task_rows(replaced.name)
+            if encode_task(task).same_numbers(present):
+                return None
         task = self._commit(task, run.phase, (), replaced)
         self._cache.get(_key(task), lambda: weights)  # mixed once, to judge and to predict
         return None

@@ -112,6 +112,11 @@ class TaskRow:
     history: str
     id: int = 0
 
+    def same_numbers(self, other: TaskRow) -> bool:
+        """Whether another row predicts the same: all is equal but version and history."""
+        parts = ("mask", "num_masks", "form", "coefficients", "statistics", "profile")
+        return all(getattr(self, part) == getattr(other, part) for part in parts)
+
     def checksum(self) -> bytes:
         """Of everything that the row holds."""
         about = (self.name, str(self.version), self.mask or "", str(self.num_masks))
