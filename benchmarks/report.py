@@ -131,15 +131,13 @@ def charts_of(record: Record) -> list[Any]:
 
 
 def _titled(figure: Figure) -> Figure:
-    """The figure with a benchmark's name in words."""
-    title = figure["title"]
-    chance = {}
-    for slug, name in SLUGS.items():
-        if title.startswith(f"{slug}:"):
-            title = title.replace(f"{slug}:", f"{name}:")
-            chance = {"chance": 0.2 if "cifar" in slug else 0.1}  # of five or ten classes
-            break
-    return {**chance, **figure, "title": title}
+    """The figure with its benchmark's name in words, and the accuracy of chance."""
+    slug, colon, rest = figure["title"].partition(":")
+    if not colon or slug not in SLUGS:
+        return figure
+    # Boxes are of streams of five classes (CIFAR-100) or ten.
+    chance = {"chance": 0.2 if "cifar" in slug else 0.1} if figure["kind"] == "box" else {}
+    return {**chance, **figure, "title": f"{SLUGS[slug]}:{rest}"}
 
 
 def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
@@ -158,7 +156,7 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
         styles=STYLES, log_error=_by_error(figure, marks),
         x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""), width=WIDTH,
     )  # fmt: skip
-    chart.width = chart.height = chart.title = alt.Undefined  # the rows of the whole figure follow
+    chart.width = chart.height = chart.title = alt.Undefined  # the whole figure sets them
     layers, notes = [chart], _notes(marks)
     if not joined:
         notes.append("steps: a method's best up to this size")

@@ -28,7 +28,7 @@ COLOURS = {
     "band": "#eef1f6",
     "accent": "#1f5fd0",
 }
-# All with a contrast of at least 3:1 on white; the first eight differ under colour blindness, too.
+# All with a contrast of at least 3:1 on white; marks differ in shape as well.
 SERIES = (
     *("#1f5fd0", "#c2570c", "#0f7a63", "#a93fc0", "#8c1c34", "#857400", "#1c7fb0", "#5f6773"),
     *("#c2306f", "#3d6b1f", "#6b4bd6", "#7d4b2a", "#0b4f5c", "#b3473f", "#4f6f9f", "#8a5a8f"),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from impresslearn.learner import ImpressLearner
 
 # Errors of one task's data, after which the next task can still be learned.
-HELD_OUT = 5  # every fifth example is held out to check a task
+HELD_OUT = 5  # one example in this many is held out to check a task
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 
 

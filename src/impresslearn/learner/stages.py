@@ -138,8 +138,9 @@ class Stages:
         losses = [_rounded(before.mean())]
         evidence: dict[str, Any] = {"stage": "readout", "held_out_loss": losses}
         if room is not None:
-            roomy, least = replace(self.settings, max_bytes=ROOMY), before
+            least = before
             if (self.settings.max_bytes or ROOMY) < ROOMY:
+                roomy = replace(self.settings, max_bytes=ROOMY)
                 explained = self.readout(self.features, UNCHANGED, kept, roomy)
                 least = self.losses(self.features, explained, held)
             if float(least.mean()) * len(self.targets) / math.log(2) < UNEXPLAINED:

@@ -253,10 +253,6 @@ class Store:
         task = self._with_profile(task, view, run, precision)
         if max_bytes is not None and (size := task.info().bytes) > max_bytes:
             return size
-        if replaced is not None:
-            *_, present = self.rows.task_rows(replaced.name)
-            if encode_task(task).same_numbers(present):
-                return None
         task = self._commit(task, run.phase, (), replaced)
         self._cache.get(_key(task), lambda: weights)  # mixed once, to judge and to predict
         return None
@@ -307,6 +303,9 @@ class Store:
                     present = self.rows.task(replaced.name)
                     if present is None or present.row_id != replaced.row_id:
                         raise changed_meanwhile(replaced.name)
+                    *_, row = self.rows.task_rows(replaced.name)
+                    if task is not None and encode_task(task).same_numbers(row):
+                        return present
                 first = len(bank)
                 # In memory, masks are encoded only when they are saved: it takes long.
                 if in_file and (masks or first > self._written_masks):

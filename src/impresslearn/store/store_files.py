@@ -252,7 +252,7 @@ def compact_store(
 
     - versions: how many versions of a task are kept, the present one among them; None for all.
 
-    Raises StoreError while another process has the file open, and where there is no room for the
+    Raises StoreError while another process has the file open, and without room for the
     second copy that SQLite makes meanwhile.
     """
     try:
