@@ -90,3 +90,15 @@ def test_one_idea_per_file():
         assert file.stem not in {"utils", "util", "helpers", "common", "misc"}
         most = 700 if file.name == "learner.py" else 600  # the verbs, half of which is docstrings
         assert len(file.read_text(encoding="utf-8").splitlines()) <= most, file.relative_to(ROOT)
+
+
+def test_the_file_map_names_every_file():
+    root = ROOT.parents[1]
+    listed, folder = set(), ""
+    for line in (root / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith(("src/", "benchmarks/")) and line.endswith("/"):
+            folder = line
+        elif folder and line.startswith("  "):
+            listed.add(folder + line.split()[0])
+    files = [*FILES, *(root / "benchmarks").rglob("*.py")]
+    assert listed == {file.relative_to(root).as_posix() for file in files}

@@ -78,11 +78,19 @@ def test_another_parametrisation_of_the_same_kind_is_refused():
             register_parametrisation(RowsAndColumns, {"layer": lambda spec: RowsAndColumns()})
 
 
+def test_the_penalty_of_mixtures_is_refused_without_masks():
+    with pytest.raises(il.InputError, match="penalty is the penalty of a mixture"):
+        quick_learner(granularity="rows-and-columns", penalty=0.1)
+
+
 def test_a_store_of_an_unregistered_kind_says_what_to_do(tmp_path, monkeypatch):
     from impresslearn.coefficients import parametrisation
 
     learner = quick_learner(granularity="rows-and-columns").learn_task("a", blobs(1))
     learner.save(tmp_path / "a.impress")
+    monkeypatch.delitem(parametrisation._MAKERS, "rows-and-columns")
+    with pytest.raises(il.InputError, match="import what registers one of your own"):
+        il.load(tmp_path / "a.impress")
     monkeypatch.delitem(parametrisation._KINDS, "rows-and-columns")
-    with pytest.raises(il.StoreError, match="import what registers it"):
-        il.load(tmp_path / "a.impress").predict(blobs(1)[0], "a")
+    with pytest.raises(il.StoreError, match="not registered; import what registers it$"):
+        il.load(tmp_path / "a.impress", granularity="layer").predict(blobs(1)[0], "a")

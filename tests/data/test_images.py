@@ -10,8 +10,9 @@ import torch
 from impresslearn.data import Preprocessing, StreamedExamples, as_examples, to_batches
 from impresslearn.data.images import image_files
 from impresslearn.errors import MissingDataError, MissingDependencyError
+from impresslearn.networks import create_backbone
 from impresslearn.streams import from_folder
-from toys import read_examples, read_inputs, refused
+from toys import quick_learner, read_examples, read_inputs, refused
 
 Image = pytest.importorskip("PIL.Image")
 GENERATOR = np.random.default_rng(0)
@@ -182,10 +183,16 @@ def test_large_folders_are_streamed_alike(train, workers):
 
 def test_images_of_several_sizes(train):
     save(train / "bee" / "1.png", pixels(7, 4))
-    match = "1.png has 4x7 pixels, the first image 5x5; give a size"
+    match = "1.png has 4x7 pixels, the first image 5x5; give one size to all"
     refused(match, read_examples, train)
     refused(match, read_inputs, train / "bee")
     assert read_examples(train, size=4).inputs.shape == (3, 3, 4, 4)
+    backbone = create_backbone("lenet_300_100", num_classes=2, in_features=3 * 4 * 4)
+    learner = quick_learner(backbone, preprocessing=Preprocessing(size=4, mean=0.5, std=0.3))
+    learner.add_random_masks(2)
+    learner.learn_task("insects", train)
+    learner.update_task("insects", train)
+    assert 0 <= learner.score(train, "insects") <= 1
 
 
 def test_pillow_is_asked_for_only_where_images_are(train, monkeypatch):

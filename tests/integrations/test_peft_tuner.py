@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from impresslearn.coefficients.quantisation import TensorLayout, encode_tensors
 from impresslearn.errors import MissingDependencyError
 from impresslearn.kernels import reference, unpack
 from impresslearn.networks.layers import MaskableLayer
@@ -161,6 +162,52 @@ def test_what_is_saved_are_coefficients_and_they_load(tmp_path):
     light = PeftModel.from_pretrained(base(), tmp_path, low_cpu_mem_usage=True)
     assert torch.equal(logits(light), logits(model))
     assert train(PeftModel.from_pretrained(base(), tmp_path, is_trainable=True), 1)
+
+
+@pytest.mark.parametrize("granularity", ["layer", "unit"])
+def test_a_coded_adapter_is_trained_rounded_and_its_file_costs_what_a_store_would(
+    tmp_path, granularity
+):
+    model = tuned(precision="coded", granularity=granularity, num_masks=64)
+    assert torch.equal(logits(model), logits(base()))
+    first, last = train(model)
+    assert last < 0.9 * first
+    model.save_pretrained(tmp_path)
+    again = PeftModel.from_pretrained(base(), tmp_path).eval()
+    assert torch.equal(logits(again), logits(model.eval()))
+    light = PeftModel.from_pretrained(base(), tmp_path, low_cpu_mem_usage=True)
+    assert torch.equal(logits(light), logits(model))
+    again.load_adapter(tmp_path, "other")
+    again.set_adapter("other")
+    again.save_pretrained(tmp_path / "more", selected_adapters=["other"])
+    written = (tmp_path / "adapter_model.safetensors").read_bytes()
+    assert (tmp_path / "more" / "other" / "adapter_model.safetensors").read_bytes() == written
+
+    values = [layer.coefficients("default")[0] for layer in layers(model).values()]
+    places = [TensorLayout(str(place), tuple(x.shape)) for place, x in enumerate(values)]
+    stored = len(encode_tensors(values, places, "coded"))
+    header = len(written) - safetensors.torch.load(written).popitem()[1].numel()
+    assert header < 190
+    assert len(written) - header < 1.15 * stored
+
+
+def test_a_head_beside_a_coded_adapter_is_saved_as_integers(tmp_path):
+    model = tuned(precision="coded", modules_to_save=["score"])
+    train(model)
+    model.save_pretrained(tmp_path)
+    again = PeftModel.from_pretrained(base(), tmp_path).eval()
+    head, exact = (each.base_model.model.score.modules_to_save.default for each in (again, model))
+    step = exact.weight.abs().max() / 127
+    assert (head.weight - exact.weight).square().mean().sqrt() < step
+    saved = safetensors.torch.load_file(tmp_path / "adapter_model.safetensors")
+    assert {tensor.dtype for tensor in saved.values()} == {torch.uint8}
+    assert sum(tensor.nbytes for tensor in saved.values()) < 3 * 32 + 4 * LINEAR + 20
+
+    name = next(name for name in saved if name.endswith("impress_alpha"))
+    saved[name] = torch.cat([saved[name], torch.zeros(3, dtype=torch.uint8)])
+    safetensors.torch.save_file(saved, tmp_path / "adapter_model.safetensors")
+    line = "the adapter 'default' cannot be read: coded numbers are damaged"
+    refused(line, PeftModel.from_pretrained, base(), tmp_path)
 
 
 def test_fifty_adapters_are_switched_and_give_the_logits_of_fresh_loads(tmp_path):

@@ -160,8 +160,8 @@ def trainable_numbers(
         values: list[Tensor] = []
         grids: list[Grid] = []
         for group in groups:
-            rounded, steps = group.result(dead_zone)
-            values, grids = values + rounded, grids + steps
+            rounded, group_grids = group.result(dead_zone)
+            values, grids = values + rounded, grids + group_grids
         is_coded = spec.bit_price is not None
         return Coefficients(
             parts, grouped(values, layouts), num_masks, tuple(grids) if is_coded else None

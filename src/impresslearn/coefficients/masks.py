@@ -35,8 +35,8 @@ FIRST_STEP = 0.5  # the first step of coded alphas, as a share of the weights at
 FIRST_SCALE_STEP = 0.1
 # The first step of alphas that change pretrained weights, as a share of these.
 RESIDUAL_STEP = 0.05
-# The speed of alphas per unit: there are many, and each sees few weights.
-UNIT_LEVELS_PER_UNIT = 2.5
+# The speed of coded alphas of single output units: there are many, and each sees few weights.
+SPEED_PER_OUTPUT_UNIT = 2.5
 TINY = 1e-30
 EMPTY = "the bank is empty; learn a basis task or add random masks first"
 
@@ -109,7 +109,7 @@ class MaskMixture(Parametrisation):
         """Start values and steps that allow for the number of masks that cover each weight."""
         # Alphas that change trained weights move fast even per unit: they start from good weights.
         slow = self.per_unit and not self.residual
-        speed = UNIT_LEVELS_PER_UNIT if slow else LEVELS_PER_UNIT
+        speed = SPEED_PER_OUTPUT_UNIT if slow else LEVELS_PER_UNIT
         ones = torch.ones(num_masks, dtype=torch.float32, device=bank.device)
         sums = mix(bank, backbone.weights, [ones] * len(bank.layers))
         starts = []

@@ -1,10 +1,10 @@
 """What a task learns. A parametrisation is one object that says which tensors a task keeps.
 
 A task combines up to three of them: (1) `masks`, `multipliers` or a `readout`; (2) its own head;
-(3) changes of norms and biases (both in `deltas`). Training, rounding, counting
-and the store loop over `Parametrisation.layout` and know nothing else about them. A new
-parametrisation is one file and one `register_parametrisation`; the registered name is then a value
-of the learner's setting `granularity`.
+(3) changes of norms and biases (both in `deltas`). Training, rounding, counting and the store loop
+over `Parametrisation.layout`; what else they ask is a class attribute below. A new parametrisation
+is one file and one `register_parametrisation`; the registered name is then a value of the learner's
+setting `granularity`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from impresslearn.coefficients.quantisation import (
     decode_tensors,
     encode_tensors,
 )
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, StoreError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import TUNED, TunedKind
@@ -61,7 +61,10 @@ class CoefficientSpec:
         for kind in self.tune:
             if kind not in TUNED:
                 raise InputError(f"tune must name {' and '.join(TUNED)} only, got {kind!r}")
-        check_choice("granularity", self.granularity, _MAKERS)
+        try:
+            check_choice("granularity", self.granularity, _MAKERS)
+        except InputError as error:
+            raise InputError(f"{error}; import what registers one of your own") from None
         if self.bit_price is not None:
             check_number("bit_price", self.bit_price, 0.0)
         # Made here, so that settings that do not go together fail at once.
@@ -297,7 +300,7 @@ def to_plain(parts: Sequence[Parametrisation]) -> list[dict[str, Any]]:
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...]:
-    """The parametrisations of `to_plain`. Raises ValueError for an unregistered kind."""
+    """The parametrisations of `to_plain`. Raises StoreError for an unregistered kind."""
     parts = []
     for settings in plain:
         # JSON has no tuples, and frozen dataclasses hold nothing else.
@@ -306,6 +309,7 @@ def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...
             fields[name] = tuple(value) if isinstance(value, list) else value
         kind = fields.pop("kind")
         if kind not in _KINDS:
-            raise ValueError(f"the parametrisation {kind!r} is unknown; import what registers it")
+            line = f"the parametrisation {kind!r} is not registered; import what registers it"
+            raise StoreError(line)
         parts.append(_KINDS[kind](**fields))
     return tuple(parts)

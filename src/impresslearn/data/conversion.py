@@ -38,6 +38,7 @@ from impresslearn.data.examples import (
 )
 from impresslearn.data.images import ImageFiles, class_images, image_files
 from impresslearn.data.labels import label_array
+from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 
@@ -48,7 +49,7 @@ PROBED = 16
 
 
 def as_examples(
-    data: Any, *, memory_limit: int = MEMORY_LIMIT, workers: int = 2
+    data: Any, *, memory_limit: int = MEMORY_LIMIT, workers: int = 2, size: int | None = None
 ) -> Examples | StreamedExamples:
     """Labelled examples from any of the usual forms.
 
@@ -59,11 +60,16 @@ def as_examples(
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
     - `workers`: processes that read data that do not fit in memory (2).
+    - `size`: pixels per side to which images of a folder are resized and cropped; None (the
+      default) leaves them as they are.
 
     Raises InputError for empty data, unequal lengths, NaN or infinite inputs, labels that are
     neither integers nor strings, and items that cannot be read; MissingDataError for a path that
     does not exist.
     """
+    if isinstance(data, (str, Path)):
+        files = [file for images in class_images(Path(data)).values() for file in images]
+        data = image_files(files, Preprocessing(size=size))
     examples = _converted(data, memory_limit, workers)
     if len(examples) == 0:
         raise InputError("the data hold no example")
@@ -83,9 +89,6 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
         return replace(checked, augment=data.augment, pixels=pixels, integers=integers)
     if isinstance(data, StreamedExamples):
         return replace(data, labels=label_array(data.labels))
-    if isinstance(data, (str, Path)):
-        files = [file for images in class_images(Path(data)).values() for file in images]
-        return _from_dataset(image_files(files), memory_limit, workers)
     if isinstance(data, DataLoader):
         data = _dataset_of(data)
     is_mapping = isinstance(data, Mapping)

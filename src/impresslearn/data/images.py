@@ -152,7 +152,7 @@ class ImageFiles(Dataset):
                 (width, height), (first, other) = image.size, self.shape
                 raise InputError(
                     f"{path} has {width}x{height} pixels, the first image {other}x{first}; "
-                    "give a size to resize all of them to"
+                    "give one size to all, as Preprocessing(size=64) or --prepare size=64"
                 )
             values = np.array(image).reshape(*self.shape, -1)
             pixels = torch.from_numpy(values).permute(2, 0, 1)

@@ -87,10 +87,10 @@ class LearnerSettings:
             raise InputError('staged needs start="network" and precision="coded"')
         if self.fold_after and "norm" not in self.tune:
             raise InputError('fold_after needs norms that are tuned: tune=("norm",)')
-        if self.penalty and (self.start == "network" or self.granularity == "weight"):
+        numbers = self.spec.parametrisation  # raises for numbers that cannot be learned so
+        if self.penalty and (self.start == "network" or not numbers.uses_masks):
             line = f"with start={self.start!r} and granularity={self.granularity!r} it must be 0"
             raise InputError(f"penalty is the penalty of a mixture; {line}")
-        self.spec  # noqa: B018  # raises for numbers that cannot be learned so
         kinds: dict[str, type] = dict.fromkeys(RECIPES, Recipe)
         if self.preprocessing is not None:
             kinds["preprocessing"] = Preprocessing

@@ -242,9 +242,9 @@ class Trainer:
                 fitted = None
             else:
                 budget = None if room is None else Budget(room, price)
-                training, trained = self.problem(name, data, seed, replaced, budget)
-                result = training.fit(trained)
-                coefficients, phase = trained.result(), training.phase
+                training, trainable = self.problem(name, data, seed, replaced, budget)
+                result = training.fit(trainable)
+                coefficients, phase = trainable.result(), training.phase
             if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
                 # Taking out this share of the numbers would cost accuracy: begin at a higher price.
                 price = math.sqrt(price * budget.price)
@@ -259,7 +259,7 @@ class Trainer:
                 replaced=replaced,
                 max_bytes=settings.max_bytes,
             )
-            if size is None or settings.max_bytes is None or room is None:
+            if size is None or settings.max_bytes is None or room is None:  # it was committed
                 self.warn_if_at_chance(name, data, result)
                 return
             if budget is not None:

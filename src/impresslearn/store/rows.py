@@ -18,7 +18,7 @@ from torch import Tensor
 
 from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
-from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
+from impresslearn.errors import InputError, StoreError, StoreReplacedError, UnknownTaskError
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels import pack
@@ -194,6 +194,8 @@ class Rows:
         """The task of a row. Raises StoreError for a task of another network."""
         try:
             return decode_task(row, self.backbone)
+        except StoreError:
+            raise
         except UNREADABLE as error:
             raise self.database.damaged(f"task {row.name[:80]!r}: {error}") from None
 

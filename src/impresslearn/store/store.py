@@ -220,7 +220,8 @@ class Store:
         history = run.history(recipes[name])
         task = LearnedTask(name, run.classes, 1, stored, name, mask_bytes, history=history)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
-        self._commit(self._with_profile(task, view, run, precision), run.phase, packed)
+        task = self._with_statistics_and_profile(task, view, run, precision)
+        self._commit(task, run.phase, packed)
 
     def commit_learned(
         self,
@@ -250,7 +251,7 @@ class Store:
         )
         weights = self._weights(task)
         view = self._view(task, run.phase.statistics, weights)
-        task = self._with_profile(task, view, run, precision)
+        task = self._with_statistics_and_profile(task, view, run, precision)
         if max_bytes is not None and (size := task.info().bytes) > max_bytes:
             return size
         task = self._commit(task, run.phase, (), replaced)
@@ -349,7 +350,7 @@ class Store:
                 f"{present.name!r}, which was never committed; open the store again"
             )
 
-    def _with_profile(
+    def _with_statistics_and_profile(
         self, task: LearnedTask, view: TaskView, run: TrainingRun, precision: str
     ) -> LearnedTask:
         """The task with its norm statistics, and its entropies on its own training inputs.
@@ -363,10 +364,10 @@ class Store:
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = known = run.examples.inputs_at(places)
-        *changes, readout = task.coefficients.parts if task.coefficients else (None,)
-        if run.features is not None and isinstance(readout, Readout):
+        *changes, last = task.coefficients.parts if task.coefficients else (None,)
+        if run.features is not None and isinstance(last, Readout):
             # The network need not run again over inputs whose features are known.
-            positions = _positions(0 if changes else task.num_masks, readout.residual)
+            positions = _positions(0 if changes else task.num_masks, last.residual)
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
             known = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
             inputs = inputs if changes else known

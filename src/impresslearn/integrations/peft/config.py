@@ -14,6 +14,7 @@ from impresslearn.masks.sources import MASK_LIMIT
 
 NAME = "impress"
 Granularity = Literal["layer", "unit"]
+Precision = Literal["float32", "coded"]
 
 
 def _member(name: str) -> Any:
@@ -44,6 +45,9 @@ class ImpressConfig(PeftConfig):
       `Conv1D` too) to adapt; "all-linear"; or None for the layers that PEFT's LoRA takes.
     - exclude_modules, layers_to_transform, layers_pattern: as in PEFT's other methods.
     - modules_to_save: modules that are trained and saved whole, such as a head.
+    - precision: "float32", or "coded": coefficients are rounded to integers from -7 to 7 times a
+      step per layer, in training too, and `save_pretrained` writes their entropy code. It rounds
+      parameters of `modules_to_save` to integers up to 127.
     - masks_digest: SHA-256 of the masks of a saved adapter, which loading compares; None for a new
       one.
 
@@ -58,6 +62,7 @@ class ImpressConfig(PeftConfig):
     layers_to_transform: list[int] | int | None = None
     layers_pattern: list[str] | str | None = None
     modules_to_save: list[str] | None = None
+    precision: Precision = "float32"
     masks_digest: str | None = None
 
     def __post_init__(self) -> None:
@@ -67,5 +72,6 @@ class ImpressConfig(PeftConfig):
         self.num_masks = check_integer("num_masks", self.num_masks, 1, MASK_LIMIT)
         self.seed = check_integer("seed", self.seed, 0)
         check_choice("granularity", self.granularity, get_args(Granularity))
+        check_choice("precision", self.precision, get_args(Precision))
         if self.layers_pattern and self.layers_to_transform is None:
             raise InputError("layers_pattern says where the numbers of layers_to_transform stand")

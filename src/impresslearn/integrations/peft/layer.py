@@ -15,11 +15,15 @@ from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from impresslearn.coefficients.coding import SMALLEST_STEP
+from impresslearn.coefficients.quantized_parameters import rounded_steps
 from impresslearn.errors import InputError
 from impresslearn.integrations.peft.config import ImpressConfig
 from impresslearn.kernels import mix_layers
 from impresslearn.masks import disjoint_bank
 from impresslearn.networks.layers import MASKABLE, MaskableLayer, Part, units_in_columns
+
+LARGEST = 7  # magnitude of the integers of coded coefficients
 
 
 class MaskKey(NamedTuple):
@@ -39,7 +43,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     """
 
     adapter_layer_names = ("impress_alpha",)
-    other_param_names = ("impress_key",)
+    other_param_names = ("impress_key", "impress_precision")
 
     def __init__(self, base_layer: nn.Module, name: str) -> None:
         super().__init__()
@@ -47,6 +51,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         self.impress_alpha = nn.ParameterDict()
         """Adapter -> (N,) or (N, units), float32."""
         self.impress_key: dict[str, MaskKey] = {}
+        self.impress_precision: dict[str, str] = {}
         self._digests: dict[MaskKey, bytes] = {}
         # The original weight while adapters are merged. A module does not register a list's items,
         # so the state dict keeps its names.
@@ -64,6 +69,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
             # A buffer goes where the module goes, and this one into no state dict.
             self.register_buffer(_buffer(key), bits, persistent=False)
         self.impress_key[adapter_name] = key
+        self.impress_precision[adapter_name] = config.precision
         shape = [key.num_masks, *([self._layer.units] if config.granularity == "unit" else [])]
         self.impress_alpha[adapter_name] = nn.Parameter(
             torch.zeros(shape, dtype=torch.float32, device=device)
@@ -81,11 +87,20 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         """SHA-256 of the masks of an adapter."""
         return self._digests[self.impress_key[adapter_name]]
 
+    def coefficients(self, adapter: str) -> tuple[Tensor, Tensor | None]:
+        """The α of an adapter as a file keeps them, differentiable, and the step between them."""
+        alpha = self.impress_alpha[adapter]
+        if self.impress_precision[adapter] != "coded":
+            return alpha, None
+        step = rounded_steps(alpha.detach().abs().amax() / LARGEST)
+        rounded = step * (alpha.detach() / step.clamp(min=SMALLEST_STEP)).round()
+        return alpha + (rounded - alpha.detach()), step  # straight-through
+
     def get_delta_weight(self, adapter: str) -> Tensor:
         """W ⊙ Σ_t α_t M^t, as the weight is laid out, differentiable in α."""
         weight = self._frozen
         bits, frozen = self._bits(self.impress_key[adapter], weight.device), self._layer.of(weight)
-        change = mix_layers([bits], [self.impress_alpha[adapter]], [frozen])[0]
+        change = mix_layers([bits], [self.coefficients(adapter)[0]], [frozen])[0]
         return change.t() if self._layer.part == "transposed" else change
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:

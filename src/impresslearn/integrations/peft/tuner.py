@@ -7,11 +7,19 @@ import hashlib
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.tuners.tuners_utils import BaseTuner
 from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, register_peft_method
-from torch import nn
+from torch import Tensor, nn
 
+from impresslearn.coefficients.coding import LARGEST
+from impresslearn.coefficients.quantisation import (
+    Grid,
+    TensorLayout,
+    decode_tensors,
+    encode_tensors,
+)
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 from impresslearn.integrations.peft.config import IMPRESS, NAME, ImpressConfig
@@ -28,6 +36,11 @@ class ImpressModel(BaseTuner):
     prefix = f"{NAME}_"
     tuner_layer_cls = ImpressLayer
     target_module_mapping: Any = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_state_dict_post_hook(_encode_adapters)
+        self.register_load_state_dict_pre_hook(_decode_adapters)
 
     def inject_adapter(
         self, model: nn.Module, adapter_name: str, *args: Any, **kwargs: Any
@@ -97,6 +110,19 @@ class ImpressModel(BaseTuner):
             )
         config.masks_digest = total.hexdigest()
 
+    def alphas(self, adapter_name: str) -> dict[str, ImpressLayer]:
+        """Key in the state dict -> layer, of the layers that a coded adapter covers."""
+        layers = {}
+        for name, layer in self._layers(adapter_name):
+            if layer.impress_precision[adapter_name] == "coded":
+                layers[f"model.{name}.impress_alpha.{adapter_name}"] = layer
+        return layers
+
+    def saved_parameters(self, adapter_name: str) -> dict[str, nn.Parameter]:
+        """Key in the state dict -> parameter, of an adapter's `modules_to_save`."""
+        place = f".modules_to_save.{adapter_name}."
+        return {name: value for name, value in self.named_parameters() if place in name}
+
     def _take_off(self, adapter_name: str) -> None:
         """Removes a half-added adapter; layers without any other adapter are unwrapped."""
         for name, layer in self._layers(adapter_name):
@@ -104,6 +130,49 @@ class ImpressModel(BaseTuner):
             if not layer.impress_alpha:
                 parent, _, last = name.rpartition(".")
                 setattr(self.model.get_submodule(parent), last, layer.get_base_layer())
+
+
+def _encode_adapters(model: ImpressModel, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """Replaces coefficients by one code under the first layer's name, and heads by their codes."""
+    for adapter in model.peft_config:
+        layers = model.alphas(adapter)
+        if not layers or any(layer.impress_alpha[adapter].is_meta for layer in layers.values()):
+            continue
+        tensors, layouts, grids = [], [], []
+        for key, layer in layers.items():
+            values, step = layer.coefficients(adapter)
+            tensors.append(values)
+            layouts.append(TensorLayout(key, tuple(values.shape)))
+            grids.append(Grid(0.0 if step is None else float(step), 0.0))
+            del state[prefix + key]
+        content = encode_tensors(tensors, layouts, "coded", grids)
+        state[prefix + next(iter(layers))] = _as_tensor(content)
+        for key, parameter in model.saved_parameters(adapter).items():
+            layout = TensorLayout(key, tuple(parameter.shape))
+            content = encode_tensors([parameter], [layout], "coded", largest=LARGEST)
+            state[prefix + key] = _as_tensor(content)
+
+
+def _decode_adapters(model: ImpressModel, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Makes floats of what `_encode_adapters` wrote; other values stay as they are."""
+    for adapter in model.peft_config:
+        alphas = {key: layer.impress_alpha[adapter] for key, layer in model.alphas(adapter).items()}
+        saved = [{key: value} for key, value in model.saved_parameters(adapter).items()]
+        for part in [alphas, *saved] if alphas else []:
+            code = state.get(prefix + next(iter(part)))
+            if code is None or code.dtype != torch.uint8:
+                continue
+            layouts = [TensorLayout(key, tuple(value.shape)) for key, value in part.items()]
+            try:
+                content = code.cpu().numpy().tobytes()
+                decoded = decode_tensors(content, layouts, "coded")[0]
+            except ValueError as error:
+                raise InputError(f"the adapter {adapter!r} cannot be read: {error}") from None
+            state.update(zip([prefix + key for key in part], decoded, strict=True))
+
+
+def _as_tensor(content: bytes) -> Tensor:
+    return torch.tensor(list(content), dtype=torch.uint8)
 
 
 # PEFT refuses a method that it knows already, as when this module is imported anew.
