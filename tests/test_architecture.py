@@ -98,6 +98,8 @@ def test_the_file_map_names_every_file():
     for line in (root / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
         if line.startswith(("src/", "benchmarks/")) and line.endswith("/"):
             folder = line
+        elif line == "```":
+            folder = ""
         elif folder and line.startswith("  "):
             listed.add(folder + line.split()[0])
     files = [*FILES, *(root / "benchmarks").rglob("*.py")]

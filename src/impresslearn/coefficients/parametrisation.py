@@ -64,7 +64,8 @@ class CoefficientSpec:
         try:
             check_choice("granularity", self.granularity, _MAKERS)
         except InputError as error:
-            raise InputError(f"{error}; import what registers one of your own") from None
+            own = "; import what registers one of your own" * isinstance(self.granularity, str)
+            raise InputError(f"{error}{own}") from None
         if self.bit_price is not None:
             check_number("bit_price", self.bit_price, 0.0)
         # Made here, so that settings that do not go together fail at once.
