@@ -18,13 +18,15 @@ version = release = impresslearn.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "docstrings",
     "outputs",
     "pictures",
     "records",
 ]
-exclude_patterns = ["_build", "_extensions", "figures"]
+exclude_patterns = ["_build", "_extensions", "_templates", "figures"]
+templates_path = ["_templates"]
 nitpicky = False
 default_role = "code"
 
@@ -38,6 +40,7 @@ nb_execution_timeout = 120
 nb_execution_in_temp = True
 nb_merge_streams = True
 
+autosummary_generate_overwrite = True
 autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

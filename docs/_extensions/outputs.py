@@ -23,9 +23,6 @@ ROOT = Path(__file__).parents[2]
 OUTPUT = "\n\n```{{code-block}} text\n:class: output\n\n{}\n```"
 SAVED = re.compile(r"""\.save(?:_chart)?\(["']([\w-]+\.svg)["']\)""")
 CHART = '\n\n```{{raw}} html\n<img class="chart" alt="{}" src="data:image/svg+xml;base64,{}">\n```'
-ELSEWHERE = ("run",)
-"""Pages whose blocks their own tests run."""
-
 log = logging.getLogger(__name__)
 
 
@@ -41,7 +38,7 @@ def code_version() -> str:
 
 
 def _add_outputs(app: Sphinx, name: str, source: list[str]) -> None:
-    if name in ELSEWHERE or name.startswith("notebooks/"):
+    if name.startswith("notebooks/"):
         return
     page, text = Path(app.env.doc2path(name)), source[0]
     found = blocks(text)

@@ -1,6 +1,7 @@
 """Tables of pages that are made from committed records when the site is built.
 
 ```{record-table} switching
+:folded: What the closed table is called
 ```
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.records import read_record
 from docutils import nodes
@@ -74,16 +75,25 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 class RecordTable(SphinxDirective):
-    """A table from a committed record."""
+    """A table from a committed record; folded: the line that opens it."""
 
     required_arguments = 1
+    option_spec: ClassVar = {"folded": str}
 
     def run(self) -> list[nodes.Node]:
         record, table = TABLES[self.arguments[0]]
         self.env.note_dependency(str(ROOT / record))
         head, *rows = table(ROOT / record)
         lines = [head, ["---"] * len(head), *rows]
-        return self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        parsed = self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        if "folded" not in self.options:
+            return parsed
+        opening = f"<details><summary>{self.options['folded']}</summary>"
+        return [
+            nodes.raw("", opening, format="html"),
+            *parsed,
+            nodes.raw("", "</details>", format="html"),
+        ]
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
