@@ -29,8 +29,8 @@ INPUTS = blobs(50)[0][:8]
 class Server:
     """`impresslearn serve` on a free port, for whoever has the token s3cret."""
 
-    def __init__(self, store):
-        options = ["--port", "0", "--max-bytes", "100000"]
+    def __init__(self, store, *more):
+        options = ["--port", "0", "--max-bytes", "100000", *more]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "impresslearn", "serve", str(store), *options],
             stderr=subprocess.PIPE,
@@ -91,6 +91,29 @@ def test_several_processes_serve_one_store(server, store):
     assert "Application shutdown complete" in rest
     assert "Traceback" not in other.log + rest
     assert "s3cret" not in other.log + rest
+
+
+@pytest.mark.slow
+def test_workers_answer_alike_and_one_that_dies_is_replaced(store, direct):
+    server = Server(store, "--workers", "2")
+    wanted = direct.predict(INPUTS, "new 0").tolist()
+    try:
+        started = set()
+        while len(started) < 2:
+            line = server.process.stderr.readline()
+            assert line, server.log
+            server.log += line
+            started |= set(re.findall(r"Started server process \[(\d+)\]", server.log))
+        assert server.ask("GET", "/tasks", None, {})[0] == 401
+        os.kill(int(min(started)), signal.SIGKILL)
+        for _ in range(20):
+            status, answer = server.ask("POST", PATH, npy(INPUTS))
+            assert (status, answer["labels"]) == (200, wanted)
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        _, rest = server.process.communicate(timeout=30)
+    assert "Traceback" not in server.log + rest
+    assert "s3cret" not in server.log + rest
 
 
 def test_every_option_arrives_and_defaults_are_the_librarys(store, monkeypatch):

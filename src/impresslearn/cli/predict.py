@@ -1,5 +1,7 @@
 """`impresslearn predict`, `evaluate` and `serve`: labels and accuracies out of a store."""
 
+import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +27,11 @@ from impresslearn.errors import UnknownTaskError
 from impresslearn.tables import percent
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from impresslearn.inference import TaskGuess
 
+WORKER = "IMPRESSLEARN_WORKER"  # the variable that tells a worker of `serve` what to serve
 MAX_NAMED = 5  # tasks of a guess that are printed
 
 
@@ -140,6 +145,7 @@ def serve(
         ),
     ] = None,
     max_bytes: Annotated[int, option("N", "Most bytes of a request's body.", min=1)] = 16 * 2**20,
+    workers: Annotated[int, option("N", "Processes that answer.", min=1)] = 1,
     module: Module = None,
 ) -> None:
     """Answer predictions over HTTP.
@@ -153,4 +159,22 @@ def serve(
 
     settings = ServeSettings(token=token, max_bytes=max_bytes)
     with open_learner(store, module, readonly=True, progress=False) as learner:
-        run_server(learner, settings, host=host, port=port)
+        if workers == 1:
+            run_server(learner, settings, host=host, port=port)
+            return
+        # Workers are new processes, which inherit the environment and open the store themselves.
+        given = {"store": str(store), "module": module, "token": token, "max_bytes": max_bytes}
+        os.environ[WORKER] = json.dumps(given)
+        maker = f"{__name__}:worker_app"
+        run_server(learner, settings, host=host, port=port, workers=workers, app=maker)
+
+
+def worker_app() -> "FastAPI":
+    """The application of one of several processes of `serve`."""
+    from impresslearn.serve import ServeSettings, create_app
+
+    given = json.loads(os.environ[WORKER])
+    settings = ServeSettings(token=given["token"], max_bytes=given["max_bytes"])
+    # Closed with its process.
+    learner = open_learner(Path(given["store"]), given["module"], readonly=True, progress=False)
+    return create_app(learner, settings)

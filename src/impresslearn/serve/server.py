@@ -171,6 +171,8 @@ def run_server(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
+    workers: int = 1,
+    app: str | None = None,
 ) -> None:
     """Serves a store or a learner until the process is stopped.
 
@@ -178,21 +180,28 @@ def run_server(
     - settings: limits and the token; the defaults of `ServeSettings` if None.
     - host: the address to listen on; by default only this machine can connect.
     - port: 0 takes a free port, which the log names.
+    - workers: processes that answer, each with its own weights in memory and its own /metrics.
+    - app: with several workers, "MODULE:FUNCTION" of what makes their application; `source` is
+      then only opened once to check it.
 
     On SIGTERM and Ctrl-C requests under way are finished first, for up to eight seconds. Raises
     InputError for a port that cannot be used and StoreError for a store that cannot be opened;
     where uvicorn cannot listen it logs one line and exits with status 1.
     """
     check_integer("port", port, 0, 2**16)
+    if check_integer("workers", workers, 1) > 1 and app is None:
+        raise InputError('several workers need app="MODULE:FUNCTION", which makes an application')
     settings = settings or ServeSettings()
-    app = create_app(source, settings)
+    own = create_app(source, settings)
     if settings.token is None and host not in LOOPBACK:
         line = "no token is set: everybody who reaches %s:%d can ask; set IMPRESSLEARN_TOKEN"
         logger.warning(line, host, port)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes ends no server
     uvicorn.run(
-        app,
+        own if workers == 1 else str(app),
+        factory=workers > 1,
+        workers=workers,
         host=host,
         port=port,
         http="h11",  # it bounds the bytes of a request's headers, httptools does not
