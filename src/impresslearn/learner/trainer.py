@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from impresslearn.checks import check_flag, check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import Budget, trainable_numbers
@@ -31,9 +32,16 @@ from impresslearn.data import (
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share
-from impresslearn.learner.readouts import Readouts, UnreadableFeaturesError, does_not_fit, room_of
+from impresslearn.learner.readouts import (
+    UNCHANGED,
+    NewTask,
+    Readouts,
+    Stages,
+    UnreadableFeaturesError,
+    does_not_fit,
+    room_of,
+)
 from impresslearn.learner.settings import LearnerSettings
-from impresslearn.learner.stages import UNCHANGED, Stages
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import (
@@ -46,7 +54,7 @@ from impresslearn.networks.inputs import (
     training_examples,
 )
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.store import LearnedTask, Store
+from impresslearn.store import Store
 from impresslearn.store.training_run import TrainingRun
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve
@@ -155,18 +163,18 @@ class Trainer:
                 preprocessing = with_form(preprocessing, form)
         if not check_flag("batched", batched) or self._closed_form or self._staged:
             for name, data in prepared.items():
-                self._learn_one(name, data, seed_of[name], note | form)
+                self._learn_one(NewTask(name, data, seed_of[name], note | form))
             return
 
         def problem(name: str) -> Problem:
-            return self.problem(name, prepared[name], seed_of[name])
+            return self.problem(NewTask(name, prepared[name], seed_of[name], {}))
 
         for names in _of_one_size(prepared):
             started, progress = time.perf_counter(), self.progress(f"{len(names)} tasks")
             for name, (training, trained), result in solve(names, problem, True, progress):
-                fitted = trained.result(), training.phase, result
                 about = note | form | {"seconds": _seconds_since(started)}
-                self._learn_one(name, prepared[name], seed_of[name], about, fitted=fitted)
+                task = NewTask(name, prepared[name], seed_of[name], about)
+                self._learn_one(task, (trained.result(), training.phase, result))
 
     @torch.inference_mode(False)
     def update_task(
@@ -193,7 +201,7 @@ class Trainer:
                 "predict any more; give some examples of every class"
             )
         about = note | self.raw_form(data, examples)
-        self._learn_one(name, (examples, classes), seed, about, replaced=task)
+        self._learn_one(NewTask(name, (examples, classes), seed, about, task))
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
@@ -213,28 +221,18 @@ class Trainer:
             features.append(self.readouts.features(prepared, num_masks, residual)[0])
         self.readouts.keep_projection(torch.cat(features), dimensions, num_masks, residual)
 
-    def _learn_one(
-        self,
-        name: str,
-        data: TrainingData,
-        seed: int,
-        about: Mapping[str, Any],
-        replaced: LearnedTask | None = None,
-        fitted: Fitted | None = None,
-    ) -> None:
+    def _learn_one(self, task: NewTask, fitted: Fitted | None = None) -> None:
         """Learns and commits a task of at most max_bytes.
 
-        - about: further metrics for the task's history.
-        - replaced: the version that is learned further.
-        - fitted: a training without a budget that was done already; it may be too large.
+        fitted: a training without a budget that was done already; it may be too large.
         """
-        settings, started = self.settings, time.perf_counter()
+        settings = self.settings
         if self._closed_form:
-            self._learn_readout(name, data, seed, about, replaced)
+            self._learn_readout(task)
             return
-        if self._staged and self._learn_staged(name, data, seed, about, replaced):
+        if self._staged and self._learn_staged(task):
             return
-        room, price = room_of(self.store, settings, name, data), settings.bit_price
+        room, price = room_of(self.store, settings, task), settings.bit_price
         for trial in range(MAX_TRIALS):
             budget = None
             if fitted is not None:
@@ -242,48 +240,50 @@ class Trainer:
                 fitted = None
             else:
                 budget = None if room is None else Budget(room, price)
-                training, trainable = self.problem(name, data, seed, replaced, budget)
+                training, trainable = self.problem(task, budget)
                 result = training.fit(trainable)
                 coefficients, phase = trainable.result(), training.phase
             if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
                 # Taking out this share of the numbers would cost accuracy: begin at a higher price.
                 price = math.sqrt(price * budget.price)
                 continue
-            metrics = self.metrics(about, started, len(data[0]), result)
-            size = self.store.commit_learned(
-                name,
-                coefficients,
-                settings.precision,
-                settings.task_history(seed),
-                TrainingRun(*data, phase, metrics, profile_bytes=profile_share(settings.max_bytes)),
-                replaced=replaced,
-                max_bytes=settings.max_bytes,
-            )
+            size = self._commit(task, coefficients, phase, result, max_bytes=settings.max_bytes)
             if size is None or settings.max_bytes is None or room is None:  # it was committed
-                self.warn_if_at_chance(name, data, result)
+                self.warn_if_at_chance(task.name, task.data, result)
                 return
             if budget is not None:
                 # The task's own norm statistics, whose bytes are known now, need room as well.
                 room -= size - settings.max_bytes
             if room < 0:
                 break
-        raise does_not_fit(name, settings.max_bytes)
+        raise does_not_fit(task.name, settings.max_bytes)
 
-    def problem(
+    def _commit(
         self,
-        name: str,
-        data: TrainingData,
-        seed: int,
-        replaced: LearnedTask | None = None,
-        budget: Budget | None = None,
-        head: bool = True,
-    ) -> Problem:
+        task: NewTask,
+        learned: Coefficients,
+        phase: TrainingPhase,
+        result: FitResult | None,
+        features: Tensor | None = None,
+        evidence: dict[str, Any] | None = None,
+        max_bytes: int | None = None,
+    ) -> int | None:
+        """Commits what a task has learned; features, max_bytes: as in `TrainingRun` and `Store`."""
+        metrics = self.metrics(task.about, task.started, len(task.data[0]), result)
+        share = profile_share(self.settings.max_bytes)
+        run = TrainingRun(*task.data, phase, metrics | (evidence or {}), features, share)
+        history, precision = self.settings.task_history(task.seed), self.settings.precision
+        return self.store.commit_learned(
+            task.name, learned, precision, history, run, task.replaced, max_bytes
+        )
+
+    def problem(self, task: NewTask, budget: Budget | None = None, head: bool = True) -> Problem:
         """The optimisation of a task's numbers; head: whether its own head is among them."""
-        store, backbone, (examples, classes) = self.store, self.store.backbone, data
+        store, backbone, (examples, classes) = self.store, self.store.backbone, task.data
         settings = self.settings
         present = statistics = None
-        if replaced is not None:
-            present, statistics = store.coefficients(replaced), store.statistics(replaced)
+        if task.replaced is not None:
+            present, statistics = store.coefficients(task.replaced), store.statistics(task.replaced)
             if not head:
                 present = without_readout(present)
         training = TaskTraining(
@@ -292,8 +292,8 @@ class Trainer:
             len(classes),
             settings.task_recipe,
             TrainingPhase.begin(backbone, store.shared, statistics),
-            seed,
-            self.progress(f"task {name}"),
+            task.seed,
+            self.progress(f"task {task.name}"),
             settings.fold_after,
         )
         numbers = trainable_numbers(
@@ -305,7 +305,7 @@ class Trainer:
             steps=settings.task_recipe.total_steps(len(examples)),
             penalty=settings.penalty,
             folds=settings.fold_after > 0,
-            seed=seed,
+            seed=task.seed,
             present=present,
             budget=budget,
             head=head,
@@ -313,87 +313,60 @@ class Trainer:
         return training, numbers
 
     @torch.no_grad()
-    def _learn_readout(
-        self,
-        name: str,
-        data: TrainingData,
-        seed: int,
-        about: Mapping[str, Any],
-        replaced: LearnedTask | None,
-    ) -> None:
+    def _learn_readout(self, task: NewTask) -> None:
         """Fits a readout of at most max_bytes and commits it; the network sees the data once.
 
         Inputs are taken as they are, without augmentation.
         """
-        settings, started = self.settings, time.perf_counter()
-        store, backbone, (examples, classes) = self.store, self.store.backbone, data
-        number, projection = store.last_projection()
+        store, backbone = self.store, self.store.backbone
+        numbered = store.last_projection()
         num_masks, residual = self.readouts.networks()
-        if projection is not None:
-            num_masks, residual = projection.num_masks, projection.residual
-        features, targets = self.readouts.features(data, num_masks, residual)
-        if projection is None and backbone.pretrained and settings.precision == "coded":
-            number, projection = self.readouts.first_projection(features, num_masks, residual)
-        fit = self.readouts.fit(features, targets, classes, projection)
+        if numbered[1] is not None:
+            num_masks, residual = numbered[1].num_masks, numbered[1].residual
+        features, targets = self.readouts.features(task.data, num_masks, residual)
+        if numbered[1] is None and backbone.pretrained and self.settings.precision == "coded":
+            numbered = self.readouts.first_projection(features, num_masks, residual)
         empty = Coefficients((), (), num_masks)
-        learned = self.readouts.joined(name, fit, number, data, empty, residual)
-        phase = TrainingPhase.begin(backbone, store.shared)
-        metrics = self.metrics(about, started, len(examples), None)
-        share = profile_share(settings.max_bytes)
-        run = TrainingRun(*data, phase, metrics, features, share)
-        history = settings.task_history(seed)
-        store.commit_learned(name, learned, settings.precision, history, run, replaced=replaced)
+        learned = self.readouts.learned(task, features, targets, numbered, empty, residual)
+        self._commit(task, learned, TrainingPhase.begin(backbone, store.shared), None, features)
         # It has no loss to look at: a readout is zero where nothing was learned.
         if not any(tensor.any() for tensor in learned.tensors()):
-            self.warn_if_at_chance(name, data, None)
+            self.warn_if_at_chance(task.name, task.data, None)
 
     @torch.no_grad()
-    def _learn_staged(
-        self,
-        name: str,
-        data: TrainingData,
-        seed: int,
-        about: Mapping[str, Any],
-        replaced: LearnedTask | None,
-    ) -> bool:
+    def _learn_staged(self, task: NewTask) -> bool:
         """Learns and commits a task in stages; an update keeps the stage of the version before.
 
         Returns False, and learns nothing, where a readout cannot read the network's features.
         """
-        store, settings, started = self.store, self.settings, time.perf_counter()
-        room = room_of(store, settings, name, data)
+        store = self.store
+        room = room_of(store, self.settings, task)
         try:
-            frozen, targets = self.readouts.features(data, 0, True)
+            frozen, targets = self.readouts.features(task.data, 0, True)
         except UnreadableFeaturesError:
             return False
-        number, projection = store.last_projection()
-        if projection is None:
-            number, projection = self.readouts.first_projection(frozen, 0, True)
-        elif projection.num_masks or not projection.residual:
-            number, projection = 0, None  # of the network under masks
-        stages = Stages(
-            store, settings, self.problem, name, data, seed, frozen, targets, number, projection
-        )
-        if replaced is None:
+        numbered = store.last_projection()
+        if numbered[1] is None:
+            numbered = self.readouts.first_projection(frozen, 0, True)
+        elif numbered[1].num_masks or not numbered[1].residual:
+            numbered = 0, None  # of the network under masks
+        stages = Stages(self.readouts, self.problem, task, frozen, targets, numbered)
+        if task.replaced is None:
             body, features, result, evidence = stages.chosen(room)
-        elif without_readout(store.coefficients(replaced)) is None:
+        elif without_readout(store.coefficients(task.replaced)) is None:
             body, features, result, evidence = UNCHANGED, frozen, None, {"stage": "readout"}
         else:
-            everything = torch.arange(len(targets))
-            body, features, result = stages.trained(room, everything, replaced)
+            body, features, result = stages.trained(room, torch.arange(len(targets)))
             evidence = {"stage": "network"}
         learned = stages.readout(features, body)
-        if replaced is None and body.parts and not learned.numbers[-1][0].any():
+        if task.replaced is None and body.parts and not learned.numbers[-1][0].any():
             # Fitted to all examples it just does not fit beside the numbers in the network.
             body, result, evidence = UNCHANGED, None, evidence | {"stage": "readout"}
             learned = stages.readout(frozen, body)
         phase = TrainingPhase.begin(store.backbone, store.shared)
-        metrics = self.metrics(about, started, len(targets), result) | evidence
-        run = TrainingRun(*data, phase, metrics, frozen, profile_share(settings.max_bytes))
-        history = settings.task_history(seed)
-        store.commit_learned(name, learned, "coded", history, run, replaced=replaced)
+        self._commit(task, learned, phase, result, frozen, evidence)
         if not learned.numbers[-1][0].any():  # with a bias alone the commonest class remains
-            self.warn_if_at_chance(name, data, None)
+            self.warn_if_at_chance(task.name, task.data, None)
         return True
 
     def metrics(
@@ -405,12 +378,7 @@ class Trainer:
             metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
         return {**metrics, **about}
 
-    def warn_if_at_chance(
-        self,
-        name: str,
-        data: TrainingData,
-        result: FitResult | None,
-    ) -> None:
+    def warn_if_at_chance(self, name: str, data: TrainingData, result: FitResult | None) -> None:
         """Warns if a task predicts its training examples no better than its commonest class does.
 
         The usual reasons are a price on bits that is too high, too few steps, or inputs of an odd
