@@ -55,7 +55,7 @@ from impresslearn.networks.inputs import (
 )
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.store import Store
-from impresslearn.store.training_run import TrainingRun
+from impresslearn.store.tasks import TrainingRun
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve
 from impresslearn.training.loop import FitResult, TaskTraining, with_head

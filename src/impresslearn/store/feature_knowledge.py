@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.readout import COMPONENTS, Projection
-from impresslearn.data import Inputs
+from impresslearn.data import Features, Inputs, encode_labels
 from impresslearn.inference.feature_scores import (
     LEAST_EXAMPLES,
     MOST_FEATURES,
@@ -23,7 +23,7 @@ from impresslearn.inference.feature_scores import (
 )
 from impresslearn.networks.prediction import TaskView
 from impresslearn.store.rows import Rows
-from impresslearn.store.training_run import TrainingRun
+from impresslearn.store.tasks import TrainingRun
 
 
 class FeatureKnowledge:
@@ -70,15 +70,17 @@ class FeatureKnowledge:
         - inputs: of the examples at these places.
         """
         backbone = self._rows.backbone
-        # Use the features of all examples where they are known already.
-        everything = run.known_features(frozen, inputs)
-        if everything is not None:
-            inputs, places = everything, np.arange(len(run.examples))
+        if run.features is not None and isinstance(inputs, Features) and frozen.reads(inputs):
+            # Use all examples: their features are known already.
+            inputs = Features(run.features, inputs.inputs, inputs.network, inputs.keys, {})
+            places = np.arange(len(run.examples))
         features = frozen_features(backbone, frozen, inputs)
         head = head_of(backbone, view.weights)
         if head is not None and head[0].numel() != features.shape[1]:
             return None  # the head moves over positions: its classes have no directions
-        targets, known = run.targets(places).to(features.device), self.space
+        index_of = {label: index for index, label in enumerate(run.classes)}
+        targets = encode_labels(run.examples.labels[places], index_of).to(features.device)
+        known = self.space
         space = known or self._first_space(features, targets)
         if space is None:
             return None

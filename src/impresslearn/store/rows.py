@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -69,21 +69,6 @@ _INSERT = """
                      (SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'tasks')),
             ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-
-
-@dataclass(frozen=True)
-class MaskRow:
-    """A mask; bits: None where its recipe draws it again; digest: of the packed bits."""
-
-    name: str
-    source: str
-    recipe: str
-    bits: bytes | None
-    digest: bytes
-
-    def checksum(self) -> bytes:
-        """Of everything that the row holds."""
-        return checksum(self.name, self.source, self.recipe, self.bits, self.digest)
 
 
 class Rows:
@@ -160,10 +145,6 @@ class Rows:
         for row in self.database.rows(f"{_SELECT} {where} ORDER BY t.number, t.version", *values):
             yield _checked(self.database, row)
 
-    def names(self) -> Iterator[str]:
-        """The tasks' names, in the order they were learned."""
-        return task_names(self.database)
-
     def add_task(self, row: TaskRow) -> LearnedTask:
         """Writes a task of a new name, or the next version of a known task; returns it decoded.
 
@@ -216,23 +197,22 @@ class Rows:
         columns = "name, source, recipe, bits, digest, checksum"
         query = f"SELECT {columns} FROM masks WHERE position >= ? ORDER BY position"
         for *values, written in self.database.rows(query, first):
-            row = MaskRow(*values)
-            if row.checksum() != written:
-                raise self.database.damaged(f"mask {row.name!r} is not what was written")
+            if checksum(*values) != written:
+                raise self.database.damaged(f"mask {values[0]!r} is not what was written")
             try:
-                yield _decode_mask(row, self.backbone.layers)
+                yield _decode_mask(values, self.backbone.layers)
             except UNREADABLE as error:
-                raise self.database.damaged(f"mask {row.name[:80]!r}: {error}") from None
+                raise self.database.damaged(f"mask {values[0][:80]!r}: {error}") from None
 
-    def add_masks(self, first: int, masks: Iterable[MaskRow]) -> None:
+    def add_masks(self, first: int, masks: Iterable[PackedMask]) -> None:
         """Writes masks from a position on. Raises InputError for a name that is taken."""
         for position, mask in enumerate(masks, first):
-            values = (mask.name, mask.source, mask.recipe, mask.bits, mask.digest)
+            values = _encode_mask(mask, self.backbone.layers)
             try:
                 query = "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)"
-                self.database.write(query, position, *values, mask.checksum())
+                self.database.write(query, position, *values, checksum(*values))
             except sqlite3.IntegrityError:
-                line = f"the bank holds a mask named {mask.name!r}; choose another name"
+                line = f"the bank holds a mask named {values[0]!r}; choose another name"
                 raise InputError(line) from None
 
     def projections(self) -> int:
@@ -348,7 +328,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         return self.learned(name).info()
 
     def __iter__(self) -> Iterator[str]:
-        return self._rows.names()
+        return task_names(self._rows.database)
 
     def __len__(self) -> int:
         query = "SELECT count(*) FROM tasks WHERE current"
@@ -410,27 +390,31 @@ def changed_meanwhile(name: str) -> InputError:
     return InputError(f"task {name!r} was changed or removed meanwhile; update it again")
 
 
-def encode_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
-    """A mask as a row."""
+def _encode_mask(
+    mask: PackedMask, layers: Sequence[MaskableLayer]
+) -> tuple[str, str, str, bytes | None, bytes]:
+    """The name, source, recipe, bits (None where the recipe draws them again) and their digest."""
     info, packed = mask
     digest, bits = mask_digest(packed), None
     if not (info.stored_as_seed and _is_drawn(mask, layers)):
         bits = coded_mask(mask, layers)[0].coded
     recipe = to_json({"ones": list(info.ones), **info.recipe})
-    return MaskRow(info.name, info.source, recipe, bits, digest)
+    return info.name, info.source, recipe, bits, digest
 
 
-def _decode_mask(row: MaskRow, layers: Sequence[MaskableLayer]) -> PackedMask:
-    recipe = json.loads(row.recipe)
+def _decode_mask(values: Sequence[Any], layers: Sequence[MaskableLayer]) -> PackedMask:
+    """The mask of what `_encode_mask` gave."""
+    name, source, text, coded, digest = values
+    recipe = json.loads(text)
     ones = tuple(recipe.pop("ones"))
-    if row.bits is None:
+    if coded is None:
         packed = _draw(layers, ones, recipe)
     else:
         shapes = [(layer.units, layer.fan_in) for layer in layers]
-        packed = [pack(torch.from_numpy(bits)) for bits in decode_bits(row.bits, shapes)]
-    if mask_digest(packed) != row.digest:
+        packed = [pack(torch.from_numpy(bits)) for bits in decode_bits(coded, shapes)]
+    if mask_digest(packed) != digest:
         raise ValueError("it does not have the bits that were written")
-    return MaskInfo(row.name, row.source, ones, recipe, row.bits), packed
+    return MaskInfo(name, source, ones, recipe, coded), packed
 
 
 def _is_drawn(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:

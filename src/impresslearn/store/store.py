@@ -56,12 +56,16 @@ from impresslearn.store.rows import (
     Rows,
     TaskTable,
     changed_meanwhile,
-    encode_mask,
     mask_digest,
 )
 from impresslearn.store.task_index import TaskIndex
-from impresslearn.store.tasks import LearnedTask, TaskRow, check_new_name, encode_task
-from impresslearn.store.training_run import TrainingRun
+from impresslearn.store.tasks import (
+    LearnedTask,
+    TaskRow,
+    TrainingRun,
+    check_new_name,
+    encode_task,
+)
 
 # Memory for the effective weights of the tasks used last.
 CACHE_BYTES = 256 * 1024**2
@@ -330,9 +334,8 @@ class Store:
     def write_masks(self, rows: Rows, further: Sequence[PackedMask] = ()) -> None:
         """Writes the masks of the bank that these rows do not have yet, and further masks."""
         count = rows.count_masks()
-        layers = self.backbone.layers
         unwritten = [self._bank.packed(place) for place in range(count, len(self._bank))]
-        rows.add_masks(count, [encode_mask(mask, layers) for mask in (*unwritten, *further)])
+        rows.add_masks(count, [*unwritten, *further])
 
     # Tensors made in inference mode could not be learned with.
     @torch.inference_mode(False)
@@ -427,7 +430,7 @@ class Store:
         with self.committing, self.database.transaction():
             removed = self.tasks.learned(name).name
             self.rows.remove_task(removed)
-            self.rows.keep_in_class_map(list(self.rows.names()))
+            self.rows.keep_in_class_map(list(self.tasks))
 
     # What predictions need.
 

@@ -152,22 +152,12 @@ def save_file(
         place = check_place(path)
     except InputError as error:
         raise StoreError(str(error)) from None
-    try:
-        if place.exists() and not overwrite:
-            raise FileExistsError
-        # The new file is complete before the old one is touched.
-        with ExitStack() as stack, new_file(place, overwrite=overwrite) as temporary:
-            with closing(sqlite3.connect(temporary)) as connection, store.committing:
-                store.database.copy_to(connection)
-            with closing(Database(temporary, saved_as=str(path))) as database:
-                _complete(database, store, settings, weights, chosen)
-            stack.enter_context(_replacing)
-            stack.enter_context(_closed_old_file(path, place))  # until the new one is in place
-    except FileExistsError:
-        line = f"{path} exists already; choose another name or pass overwrite=True"
-        raise InputError(line) from None
-    except (sqlite3.Error, OSError) as error:
-        raise _cannot_write(path, error) from None
+    # The new file is complete before the old one is touched.
+    with _new_store_file(path, place, overwrite) as temporary:
+        with closing(sqlite3.connect(temporary)) as connection, store.committing:
+            store.database.copy_to(connection)
+        with closing(Database(temporary, saved_as=str(path))) as database:
+            _complete(database, store, settings, weights, chosen)
     return Path(path)
 
 
@@ -221,28 +211,34 @@ def backup_store(
     the file to be replaced is open.
     """
     place = check_place(copy)
-    if place.exists() and not overwrite:
-        raise InputError(f"{copy} exists already; choose another name or pass overwrite=True")
-    if place.exists() and os.path.samefile(path, place):
+    if overwrite and place.exists() and os.path.samefile(path, place):
         raise InputError(f"{copy} is the store itself; choose another name")
+    with closing(Database(path, readonly=True)) as database:
+        _read_head(database)
+        with (
+            _new_store_file(copy, place, overwrite) as temporary,
+            closing(sqlite3.connect(temporary)) as connection,
+        ):
+            database.copy_to(connection)
+
+
+@contextmanager
+def _new_store_file(path: str | os.PathLike, place: Path, overwrite: bool) -> Iterator[Path]:
+    """A file to write, which takes its place at the end, once nobody has the old file open."""
     try:
-        with closing(Database(path, readonly=True)) as database, ExitStack() as stack:
-            _read_head(database)
-            with new_file(place, overwrite=overwrite) as temporary:
-                with closing(sqlite3.connect(temporary)) as connection:
-                    database.copy_to(connection)
-                stack.enter_context(_replacing)
-                stack.enter_context(_closed_old_file(copy, place))
+        if place.exists() and not overwrite:
+            raise FileExistsError
+        with ExitStack() as stack, new_file(place, overwrite=overwrite) as temporary:
+            yield temporary
+            stack.enter_context(_replacing)
+            stack.enter_context(_closed_old_file(path, place))  # until the new one is in place
+    except FileExistsError:
+        line = f"{path} exists already; choose another name or pass overwrite=True"
+        raise InputError(line) from None
     except (sqlite3.Error, OSError) as error:
-        raise _cannot_write(copy, error) from None
-
-
-def _cannot_write(path: str | os.PathLike, error: sqlite3.Error | OSError) -> StoreError:
-    if isinstance(error, OSError) and error.errno != errno.ENOSPC:
-        return StoreError(f"cannot write {path}: {reason_of(error)}")
-    if isinstance(error, OSError) or "full" in str(error):
-        return StoreFullError(f"cannot write {path}: the disk is full")
-    return StoreError(f"cannot write {path}: {error}")
+        if getattr(error, "errno", None) == errno.ENOSPC or "disk is full" in str(error):
+            raise StoreFullError(f"cannot write {path}: the disk is full") from None
+        raise StoreError(f"cannot write {path}: {reason_of(error)}") from None
 
 
 def compact_store(
@@ -291,7 +287,7 @@ def _complete(
         store.write_masks(rows)
         if names is not None:
             # Deletes all other tasks, and the masks and projections behind the last one needed.
-            for name in set(rows.names()) - set(names):
+            for name in set(task_names(database)) - set(names):
                 rows.remove_task(name)
             rows.keep_in_class_map(names)
             write(_UNUSED_DOCUMENTS)

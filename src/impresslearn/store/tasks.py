@@ -1,4 +1,4 @@
-"""A task as a store keeps it: its parts, their bytes, and the row that holds them.
+"""A task as a store keeps it: its training, its parts, their bytes, and the row that holds them.
 
 A row carries 64 bits of BLAKE2b over its content, checked whenever the row is read: a damaged page
 gives an error, never other numbers. Shapes come from the network, not from the row.
@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
@@ -18,17 +19,46 @@ from torch import Tensor
 from impresslearn.checks import check_name, nearest, shown
 from impresslearn.coefficients.norm_statistics import StoredStatistics, restore_statistics
 from impresslearn.coefficients.parametrisation import StoredCoefficients, from_plain, to_plain
-from impresslearn.data import Label
+from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.feature_scores import FeatureProfile
+from impresslearn.inference.feature_scores import MOST_BYTES, FeatureProfile
 from impresslearn.inference.unknown import TaskProfile
 from impresslearn.networks import Backbone
+from impresslearn.networks.prediction import TrainingPhase
 
 ROLES = ("basis", "learned")
 # An unknown name is compared with this many names at most, as each comparison takes 20 µs.
 COMPARED_NAMES = 100
 # What decoding a row of another network may raise.
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """The training behind a task.
+
+    - examples, classes: its training data.
+    - phase: holds the norm statistics that were gathered.
+    - metrics: plain values for the task's history.
+    - features: (n, f) of the examples, which a readout was fitted to.
+    - profile_bytes: of what the task knows of its inputs' features, at most.
+    """
+
+    examples: Examples | StreamedExamples
+    classes: tuple[Label, ...]
+    phase: TrainingPhase
+    metrics: Mapping[str, Any]
+    features: Tensor | None = None
+    profile_bytes: int = MOST_BYTES
+
+    def history(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """How a task was learned, as plain values."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        recipe, metrics = dict(recipe), dict(self.metrics)
+        for name in ("columns", "pixels", "shape"):
+            if name in metrics:  # the tasks of a store share them, and their recipe is kept once
+                recipe[name] = metrics.pop(name)
+        return {"recipe": recipe, "metrics": metrics, "created_at": now}
 
 
 @dataclass(frozen=True)
