@@ -21,8 +21,8 @@ from impresslearn.checks import check_integer, check_number, check_seed, clear_c
 from impresslearn.data import Examples, Preprocessing, StreamedExamples, as_examples, classes_of
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
-from impresslearn.learner.creation import create_learner
 from impresslearn.learner.learner import ImpressLearner
+from impresslearn.learner.loading import create_learner
 from impresslearn.learner.presets import CANDIDATES, Candidate
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone

@@ -46,8 +46,8 @@ from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.prediction_labels import check_for_several_tasks, check_task_names
 from impresslearn.learner.features import evidence_of, keep_features, learn_class_map
 from impresslearn.learner.parallel import learn_in_parallel
+from impresslearn.learner.presets import LearnerSettings, Start
 from impresslearn.learner.presets import preset as find_preset
-from impresslearn.learner.settings import LearnerSettings, Start
 from impresslearn.learner.trainer import Note, Trainer
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank

@@ -33,7 +33,7 @@ from impresslearn.data import to_batches
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError, warn_caller
 from impresslearn.inference.feature_scores import profile_share
 from impresslearn.inference.unknown import largest_profile_bytes
-from impresslearn.learner.settings import LearnerSettings
+from impresslearn.learner.presets import LearnerSettings
 from impresslearn.networks.inputs import TrainingData, some_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store import LearnedTask, Store

@@ -32,6 +32,7 @@ from impresslearn.data import (
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share
+from impresslearn.learner.presets import LearnerSettings
 from impresslearn.learner.readouts import (
     UNCHANGED,
     NewTask,
@@ -41,7 +42,6 @@ from impresslearn.learner.readouts import (
     does_not_fit,
     room_of,
 )
-from impresslearn.learner.settings import LearnerSettings
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import (
