@@ -511,22 +511,10 @@ class ImpressLearner(ReadOnlySettings):
 
         Raises as `guess_task`, and UnknownTaskError for an unknown name.
         """
-        values = self.prepare(inputs)
-        if among == "all" and method == "auto" and (few := self._store.index.shortlist(values)):
-            among, values = few
-        known = self._known_tasks(among)
-        return guess_task(
-            self.backbone,
-            self.bank_,
-            known,
-            values,
-            method,
-            shared=self.shared_statistics_,
-            evidence=self._evidence(known, values),
-            space=self._store.features.space,
-            frozen=self._store.frozen,
-            **settings,
-        )
+        is_short = among == "all" and method == "auto"
+        known, values, about = self._asked(inputs, among, is_short)
+        about |= {"shared": self.shared_statistics_, **settings}
+        return guess_task(self.backbone, self.bank_, known, values, method, **about)
 
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
@@ -535,13 +523,8 @@ class ImpressLearner(ReadOnlySettings):
 
         Raises as `infer_task`.
         """
-        values = self.prepare(inputs)
-        if among == "all" and (few := self._store.index.shortlist(values, one_by_one=True)):
-            among, values = few
-        known = self._known_tasks(among)
-        space, frozen = self._store.features.space, self._store.frozen
-        evidence = self._evidence(known, values)
-        return guess_tasks(self.backbone, self.bank_, known, values, space, frozen, evidence)
+        known, values, about = self._asked(inputs, among, among == "all", one_by_one=True)
+        return guess_tasks(self.backbone, self.bank_, known, values, **about)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
@@ -610,6 +593,21 @@ class ImpressLearner(ReadOnlySettings):
         progress = progress_for(self.progress).titled
         return Trainer(self._store, self.settings, self.preprocessing_, progress)
 
+    def _asked(
+        self, inputs: Any, among: str | Sequence[str], is_short: bool, one_by_one: bool = False
+    ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
+        """What inference takes: tasks, prepared inputs, and what the store knows of these.
+
+        is_short: whether the likeliest of very many tasks will do.
+        """
+        store, values = self._store, self.prepare(inputs)
+        if is_short and (few := store.index.shortlist(values, one_by_one)):
+            among, values = few
+        known = self._known_tasks(among)
+        evidence = evidence_of(store, [task.name for task in known], values)
+        about = {"space": store.features.space, "frozen": store.frozen, "evidence": evidence}
+        return known, values, about
+
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""
         if among and isinstance(among, Sequence) and not isinstance(among, str):
@@ -621,8 +619,7 @@ class ImpressLearner(ReadOnlySettings):
         known = []
         for task in chosen:
             view = partial(self._store.view, task, evict_others=False)
-            parts = () if task.coefficients is None else task.coefficients.parts
-            kinds = {part.kind for part in parts}
+            kinds = {part.kind for part in task.parts}
             is_mask = task.mask is not None
             mixes = is_mask or ("masks" in kinds and "deltas" not in kinds)
             mixture = partial(self._mixture, task) if mixes else None
@@ -630,9 +627,6 @@ class ImpressLearner(ReadOnlySettings):
                 KnownTask(task.name, len(task.classes), view, task.profile, mixture, is_mask)
             )
         return known
-
-    def _evidence(self, tasks: Sequence[KnownTask], values: Tensor | Inputs) -> Tensor | None:
-        return evidence_of(self._store, [task.name for task in tasks], values)
 
     def _mixture(self, task: LearnedTask) -> Mixture:
         """The task as a mixture of masks."""

@@ -59,10 +59,8 @@ def learn_in_parallel(
 ) -> None:
     """Learns the tasks that the store does not have yet.
 
-    - tasks: name -> data, or pairs of both from any iterable; data may be a function without
-      arguments, which a worker calls.
-    - workers: the number of processes, "ray" for the cluster that Ray is connected to, or an
-      executor, to which the learner is sent with each chunk.
+    - tasks, workers: as in `ImpressLearner.learn_tasks`; an executor gets the learner with each
+      chunk.
     - note_of: gives the note of a task from its loaded data.
     - committed: is called with the name of each task that is in the store.
 

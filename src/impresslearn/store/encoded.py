@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 from impresslearn.checks import check_choice, check_kind
 from impresslearn.coefficients.parametrisation import from_plain
 from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.store.rows import Rows
 from impresslearn.store.store import Store
 from impresslearn.store.tasks import TaskRow, name_taken
 
@@ -94,19 +93,14 @@ def _base(store: Store, row: TaskRow) -> bytes:
         digest.update(store.mask_digest(position))
     if row.num_masks > len(store.bank):
         digest.update(b"masks are missing")
-    for part in _shared(store.rows, row):
-        digest.update(repr(part).encode())
-    return digest.digest()
-
-
-def _shared(rows: Rows, row: TaskRow) -> list[Any]:
-    """The checksums of what the store has once and a task reads."""
-    checksums = [rows.database.row("SELECT checksum FROM meta WHERE name = 'shared'")]
-    form = json.loads(row.form)
+    form, row_of = json.loads(row.form), store.database.row
+    # The checksums of what the store has once and the task reads.
+    checksums: list[Any] = [row_of("SELECT checksum FROM meta WHERE name = 'shared'")]
     if form.get("profile") == "features":
-        checksums.append(rows.database.row("SELECT checksum FROM meta WHERE name = 'features'"))
+        checksums.append(row_of("SELECT checksum FROM meta WHERE name = 'features'"))
     number = max((getattr(part, "projection", 0) for part in from_plain(form["parts"])), default=0)
     if number:
-        query = "SELECT checksum FROM projections WHERE number = ?"
-        checksums.append(rows.database.row(query, number))
-    return checksums
+        checksums.append(row_of("SELECT checksum FROM projections WHERE number = ?", number))
+    for each in checksums:
+        digest.update(repr(each).encode())
+    return digest.digest()

@@ -27,11 +27,7 @@ from impresslearn.store.tasks import TrainingRun
 
 
 class FeatureKnowledge:
-    """The coordinates of features that a store keeps once, and the profiles of tasks in them.
-
-    - rows: of the store.
-    - committing: the store's lock.
-    """
+    """The coordinates of features that a store keeps once, and the profiles of tasks in them."""
 
     def __init__(self, rows: Rows, committing: AbstractContextManager[Any]) -> None:
         self._rows, self._committing = rows, committing

@@ -57,10 +57,10 @@ def _features_of(store: Any, task: LearnedTask) -> tuple[int, bool, int] | None:
 
     Where norms use a batch's statistics, rows must not meet rows of other tasks.
     """
-    parts = () if task.coefficients is None else task.coefficients.parts
-    if len(parts) != 1 or not isinstance(parts[0], Readout) or store.backbone.normalises_by_batch:
+    readout = task.parts[0] if len(task.parts) == 1 else None
+    if not isinstance(readout, Readout) or store.backbone.normalises_by_batch:
         return None
-    return task.num_masks, parts[0].residual, len(task.classes)
+    return task.num_masks, readout.residual, len(task.classes)
 
 
 def _stacked(

@@ -72,11 +72,7 @@ _INSERT = """
 
 
 class Rows:
-    """Reads and writes the rows of one store; what writes must be inside `Database.transaction`.
-
-    - database: their tables.
-    - backbone: the network that the tasks belong to.
-    """
+    """Reads and writes the rows of one store; what writes must be inside `Database.transaction`."""
 
     def __init__(self, database: Database, backbone: Backbone) -> None:
         self.database, self.backbone = database, backbone

@@ -74,10 +74,7 @@ CACHE_BYTES = 256 * 1024**2
 class Store:
     """The bank, tasks and shared norm statistics of one network.
 
-    - backbone: the frozen network.
-    - bank: the masks to start from; the masks of the database come behind.
-    - cache_bytes: memory for effective weights.
-    - database: None for a new one in memory.
+    bank: the masks to start from; the masks of the database, by default one in memory, come behind.
     """
 
     # Tensors made in inference mode could not be learned with.
@@ -367,7 +364,7 @@ class Store:
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = known = run.examples.inputs_at(places)
-        *changes, last = task.coefficients.parts if task.coefficients else (None,)
+        *changes, last = task.parts or (None,)
         if run.features is not None and isinstance(last, Readout):
             # The network need not run again over inputs whose features are known.
             positions = _positions(0 if changes else task.num_masks, last.residual)
@@ -497,7 +494,7 @@ class Store:
     @torch.inference_mode(False)
     @torch.no_grad()
     def _weights(self, task: LearnedTask) -> Weights:
-        """The task's effective weights, or a readout's head over all its features."""
+        """As `weights`, mixed anew."""
         backbone, numbers = self.backbone, None
         if task.coefficients is not None:
             numbers = task.coefficients.restore(backbone)
@@ -516,8 +513,7 @@ class Store:
 
     def _view(self, task: LearnedTask, statistics: Statistics | None, weights: Weights) -> TaskView:
         """A task with its weights, as `_weights` gives them."""
-        parts = () if task.coefficients is None else task.coefficients.parts
-        classes = len(task.classes)
+        parts, classes = task.parts, len(task.classes)
         readout = parts[0] if len(parts) == 1 else None
         if not isinstance(readout, Readout):
             # A task that brings nothing but a head reads the features of the frozen network.

@@ -128,13 +128,7 @@ def save_file(
     """Writes everything that a store holds to one new file, whole or not at all.
 
     - settings: of the learner, as plain values.
-    - weights: "stored", or "seed" where the network can be drawn again from its settings.
-    - overwrite: whether a file of that name may be replaced.
-    - names: the tasks to write, with the masks up to the last one that they combine; an empty list
-      for all masks and no task, None for everything.
-
-    Raises InputError for a path that is taken, UnknownTaskError for an unknown name, and StoreError
-    where the file cannot be written.
+    - path, weights, overwrite, names, errors: as in `ImpressLearner.save`, whose tasks are `names`.
     """
     check_choice("weights", weights, get_args(Weights))
     if weights == "seed" and (store.backbone.spec is None or store.backbone.pretrained):
@@ -204,8 +198,7 @@ def backup_store(
 ) -> None:
     """Copies a store to a new file, whole or not at all, while others may use and change it.
 
-    Putting a copy back is a backup in the other direction with `overwrite`: no log of the replaced
-    file is left, which SQLite would apply to the new one.
+    Putting a copy back is a backup in the other direction with `overwrite`.
 
     Raises InputError for a place that is taken, and StoreError where the copy cannot be written or
     the file to be replaced is open.

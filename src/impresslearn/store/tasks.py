@@ -18,7 +18,12 @@ from torch import Tensor
 
 from impresslearn.checks import check_name, nearest, shown
 from impresslearn.coefficients.norm_statistics import StoredStatistics, restore_statistics
-from impresslearn.coefficients.parametrisation import StoredCoefficients, from_plain, to_plain
+from impresslearn.coefficients.parametrisation import (
+    Parametrisation,
+    StoredCoefficients,
+    from_plain,
+    to_plain,
+)
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.feature_scores import MOST_BYTES, FeatureProfile
@@ -116,6 +121,11 @@ class LearnedTask:
         """ "basis" or "learned"."""
         return "learned" if self.mask is None else "basis"
 
+    @property
+    def parts(self) -> tuple[Parametrisation, ...]:
+        """What its coefficients are numbers of."""
+        return () if self.coefficients is None else self.coefficients.parts
+
     def info(self) -> TaskInfo:
         """The public summary, with every byte counted."""
         return task_info(encode_task(self))
@@ -168,7 +178,7 @@ def encode_task(task: LearnedTask) -> TaskRow:
         history["seed"] = recipe.pop("seed")
     form = {
         "classes": list(task.classes),
-        "parts": [] if stored is None else to_plain(stored.parts),
+        "parts": to_plain(task.parts),
         "precision": None if stored is None else stored.precision,
         "coded_statistics": statistics is not None and statistics.code is not None,
         "recipe": recipe,
@@ -209,7 +219,9 @@ def task_info(row: TaskRow) -> TaskInfo:
 def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
     """The task of a row. Raises one of `UNREADABLE` for a row of another network."""
     form, history, mask_bytes = _read_texts(row)
-    classes, coefficients, statistics = tuple(form["classes"]), None, None
+    classes, kind = tuple(form["classes"]), form.get("profile")
+    coefficients = statistics = None
+    profile: TaskProfile | FeatureProfile | None = None
     if row.coefficients is not None:
         num_masks = 0 if row.mask is not None else row.num_masks
         parts = from_plain(form["parts"])
@@ -218,6 +230,10 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         )
     if row.statistics is not None:
         statistics = restore_statistics(backbone, row.statistics, form["coded_statistics"])
+    if row.profile is not None and kind == "features":
+        profile = FeatureProfile.decode(row.profile)
+    elif row.profile is not None:
+        profile = TaskProfile.decode(row.profile, few_features=kind == "values")
     return LearnedTask(
         row.name,
         classes,
@@ -226,7 +242,7 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         row.mask,
         mask_bytes=mask_bytes,
         statistics=statistics,
-        profile=None if row.profile is None else _profile(row.profile, form.get("profile")),
+        profile=profile,
         history=history,
         version=row.version,
         row_id=row.id,
@@ -241,12 +257,6 @@ def _read_texts(row: TaskRow) -> tuple[dict[str, Any], dict[str, Any], int]:
     if "seed" in history:
         recipe = {"seed": history.pop("seed"), **recipe}
     return form, {"recipe": recipe, **history}, mask_bytes
-
-
-def _profile(content: bytes, kind: str | None) -> TaskProfile | FeatureProfile:
-    if kind == "features":
-        return FeatureProfile.decode(content)
-    return TaskProfile.decode(content, few_features=kind == "values")
 
 
 def to_json(value: Any) -> str:
