@@ -9,20 +9,9 @@ from typing import Annotated
 
 import typer
 
-from impresslearn.cli import shared
+from impresslearn.cli import manage, shared
 from impresslearn.cli.demo import demo
 from impresslearn.cli.learn import learn
-from impresslearn.cli.manage import (
-    backup,
-    compact,
-    diff,
-    info,
-    merge,
-    remove,
-    restore,
-    tasks,
-    verify,
-)
 from impresslearn.cli.new import advise, new
 from impresslearn.cli.predict import evaluate, predict, serve
 from impresslearn.errors import ImpressLearnError, StoreFullError
@@ -63,7 +52,8 @@ def impresslearn(
 # In the order in which a new user needs them, which is the order of `--help`.
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(demo, advise, new, learn, predict, evaluate, serve),
-    *(tasks, info, verify, restore, remove, backup, merge, diff, compact),
+    *(manage.tasks, manage.info, manage.verify, manage.restore, manage.remove),
+    *(manage.backup, manage.merge, manage.diff, manage.compact),
 )
 for command in COMMANDS:
     app.command()(command)

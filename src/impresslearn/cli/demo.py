@@ -54,16 +54,13 @@ def run_demo(store: Path, seed: int) -> dict[str, Any]:
     )
     rows: list[dict[str, Any]] = []
     for number, task in enumerate(stream):
-        if number < BASIS_TASKS:
-            learner.learn_basis(task.name, task.train)
-        else:
-            learner.learn_task(task.name, task.train)
+        is_basis = number < BASIS_TASKS
+        learn = learner.learn_basis if is_basis else learner.learn_task
+        learn(task.name, task.train)
         accuracy = learner.score(task.test, task.name)
-        row: dict[str, Any] = {"task": task.name}
-        row["role"] = "basis" if number < BASIS_TASKS else "new"
+        row: dict[str, Any] = {"task": task.name, "role": "basis" if is_basis else "new"}
         row["accuracy"] = accuracy
-        row["bytes"] = learner.tasks_[task.name].bytes
-        rows.append(row)
+        rows.append(row | {"bytes": learner.tasks_[task.name].bytes})
         info(f"{number + 1}/{len(stream)} {task.name}: accuracy {accuracy:.1%}")
 
     # Measured after the last task: each task again, and which task its digits look like.

@@ -190,14 +190,9 @@ def _learn_side_by_side(
         say(f"{known:,} of {len(new):,} tasks are in the store already")
     if ray is not None:
         os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
+    committed = partial(report.learned, learner)
     try:
-        learn_in_parallel(
-            learner,
-            new,
-            "ray" if ray else workers,
-            _note,
-            partial(report.learned, learner),
-        )
+        learn_in_parallel(learner, new, "ray" if ray else workers, _note, committed)
     except TasksFailedError as failure:
         for name, failed in failure.errors.items():
             report.failed(name, failed)

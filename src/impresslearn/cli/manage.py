@@ -61,9 +61,7 @@ def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
         facts = describe_store(existing_store(store))
     else:
         known = list_tasks(existing_store(store), task)[-1]
-        facts = _facts(known)
-        facts["labels"] = list(known.classes)
-        facts["parts"] = dict(known.breakdown)
+        facts = {**_facts(known), "labels": list(known.classes), "parts": dict(known.breakdown)}
         facts |= known.history
     if as_json:
         print_json(facts)

@@ -192,7 +192,11 @@ def advise(
     no method fits a budget or none finishes in `max_seconds`.
     """
     ends = time.monotonic() + check_number("max_seconds", max_seconds, 0.0)
-    sizes = _checked_budgets(budgets)
+    if not isinstance(budgets, Iterable) or isinstance(budgets, str):
+        raise InputError(f"budgets must be numbers of bytes such as [300, 1000], got {budgets!r}")
+    sizes = sorted({check_integer("a budget", budget, 1) for budget in budgets})
+    if not sizes:
+        raise InputError("budgets must hold at least one number of bytes, got none")
     if isinstance(tasks, list) and all(isinstance(each, tuple) for each in tasks):
         raise InputError(f"tasks must be a dictionary {{name: data}}, got a list of {len(tasks)}")
     labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
@@ -264,16 +268,6 @@ def advise(
     used = basis_tasks if points[budget].candidate.basis else {}
     by_size = tuple(sorted(trials, key=lambda trial: trial.bytes))
     return Advice(points, budget, by_size, skipped, used, common)
-
-
-def _checked_budgets(budgets: Any) -> list[int]:
-    """Budgets in their order. Raises InputError for none, and for anything but numbers of bytes."""
-    if not isinstance(budgets, Iterable) or isinstance(budgets, str):
-        raise InputError(f"budgets must be numbers of bytes such as [300, 1000], got {budgets!r}")
-    sizes = sorted({check_integer("a budget", budget, 1) for budget in budgets})
-    if not sizes:
-        raise InputError("budgets must hold at least one number of bytes, got none")
-    return sizes
 
 
 def _trials(

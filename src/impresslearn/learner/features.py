@@ -46,10 +46,7 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
             f"the features of {backbone.name} depend on the batch that they are computed in, by "
             "its batch norms, so they cannot be kept; give the inputs themselves"
         )
-    num_masks, residual = trainer.readouts.networks()
-    _, projection = store.last_projection()
-    if projection is not None:
-        num_masks, residual = projection.num_masks, projection.residual
+    num_masks, residual = trainer.readouts.networks(store.last_projection()[1])
     # Labels do not count: one for all inputs makes examples of them.
     given = inputs.data if isinstance(inputs, Prepared) else inputs
     given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given
@@ -60,18 +57,16 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
     assert isinstance(examples, Examples)
     if not backbone.checked:
         check_passes(backbone, some_inputs(examples, PASSED))
-    if values is None:
-        values, _ = trainer.readouts.features((examples, (0,)), num_masks, residual)
-    else:
+    places = spread_places(len(examples), PASSED)
+    some = examples if values is None else examples.subset(places)
+    computed, _ = trainer.readouts.features((some, (0,)), num_masks, residual)
+    if values is not None:
         values = as_inputs(values).to(backbone.device)
-        places = spread_places(len(examples), PASSED)
-        computed, _ = trainer.readouts.features(
-            (examples.subset(places), (0,)), num_masks, residual
-        )
         _check_values(values, computed, len(examples), places)
     keys = store.feature_view(num_masks, residual).feature_keys or ()
     form = trainer.raw_form(data, examples)
-    return Features(values, examples.inputs, backbone.identity, keys, form)
+    kept = computed if values is None else values
+    return Features(kept, examples.inputs, backbone.identity, keys, form)
 
 
 @torch.inference_mode(False)

@@ -211,11 +211,8 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def coefficients_(self) -> dict[str, Coefficients]:
         """The coefficients of every learned task, as stored (rounded where so asked)."""
-        coefficients = {}
-        for task in self.tasks_.all():
-            if task.role == "learned":
-                coefficients[task.name] = self._store.coefficients(task)
-        return coefficients
+        learned = (task for task in self.tasks_.all() if task.role == "learned")
+        return {task.name: self._store.coefficients(task) for task in learned}
 
     def learn_basis(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
@@ -337,25 +334,19 @@ class ImpressLearner(ReadOnlySettings):
         return tuple(task.info() for task in self._store.versions(name))
 
     def restore_task(self, name: str, version: int) -> ImpressLearner:
-        """Puts a former version back, bit for bit, as the next version.
-
-        Raises UnknownTaskError, and InputError for an unknown version.
-        """
+        """Puts a former version back, bit for bit, as the next; InputError for an unknown one."""
         self._store.restore_version(name, check_integer("version", version, 1))
         return self
 
     def remove_task(self, name: str) -> ImpressLearner:
-        """Removes a task with all its versions; masks stay.
-
-        Raises UnknownTaskError.
-        """
+        """Removes a task with all its versions; masks stay."""
         self._store.remove_task(name)
         return self
 
     def encoded(self, names: Sequence[str]) -> list[EncodedTask]:
         """Learned tasks as bytes, for a learner with the same network and masks on any machine.
 
-        They can be pickled. Raises UnknownTaskError, and InputError for a basis task.
+        They can be pickled. Raises InputError for a basis task.
         """
         return encode_tasks(self._store, names)
 
@@ -541,14 +532,8 @@ class ImpressLearner(ReadOnlySettings):
         """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
         learned = self.tasks_.learned(task)
         preprocessing = None if prepared else self.settings.preprocessing
-        return TaskModel(
-            self.backbone,
-            self._store.view(learned),
-            learned.name,
-            learned.classes,
-            preprocessing,
-            learned.version,
-        )
+        about = learned.name, learned.classes, preprocessing, learned.version
+        return TaskModel(self.backbone, self._store.view(learned), *about)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A module from inputs to a task's logits, which shares nothing with the learner.
@@ -623,9 +608,8 @@ class ImpressLearner(ReadOnlySettings):
             is_mask = task.mask is not None
             mixes = is_mask or ("masks" in kinds and "deltas" not in kinds)
             mixture = partial(self._mixture, task) if mixes else None
-            known.append(
-                KnownTask(task.name, len(task.classes), view, task.profile, mixture, is_mask)
-            )
+            about = task.name, len(task.classes), view, task.profile
+            known.append(KnownTask(*about, mixture, is_mask))
         return known
 
     def _mixture(self, task: LearnedTask) -> Mixture:

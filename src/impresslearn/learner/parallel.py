@@ -74,7 +74,13 @@ def learn_in_parallel(
     def new_tasks() -> Iterator[tuple[str, Any]]:
         nonlocal count
         seen = set()
-        for name, data in _pairs(tasks):
+        if not isinstance(tasks, Iterable):
+            kind = type(tasks).__name__
+            raise InputError(f"tasks must be a mapping or pairs of names and data, got {kind}")
+        for pair in tasks.items() if isinstance(tasks, Mapping) else tasks:
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise InputError(f"tasks must be pairs (name, data), got {type(pair).__name__}")
+            name, data = pair
             if check_name(name) in seen:
                 errors[name] = InputError("its name was given twice; the first one counts")
             elif name not in learner.tasks_:
@@ -131,16 +137,6 @@ def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Ch
 
 
 _learners: dict[str, Any] = {}  # of this worker
-
-
-def _pairs(tasks: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(tasks, Iterable):
-        kind = type(tasks).__name__
-        raise InputError(f"tasks must be a mapping or pairs of names and data, got {kind}")
-    for pair in tasks.items() if isinstance(tasks, Mapping) else tasks:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise InputError(f"tasks must be pairs (name, data), got {type(pair).__name__}")
-        yield pair
 
 
 def _learn(learner: Any, name: str, data: Any, note_of: NoteOf | None) -> None:

@@ -133,12 +133,8 @@ class LearnerSettings:
 
     def task_history(self, seed: int) -> dict[str, Any]:
         """How a task's coefficients are learned from a seed, for its history."""
-        history: dict[str, Any] = {
-            "seed": seed,
-            "granularity": self.granularity,
-            "start": self.start,
-        }
-        history["penalty"] = self.penalty
+        history: dict[str, Any] = {"seed": seed, "granularity": self.granularity}
+        history |= {"start": self.start, "penalty": self.penalty}
         if self.precision == "coded":
             history["bit_price"] = self.bit_price
         if self.tune:

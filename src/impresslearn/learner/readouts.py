@@ -179,8 +179,8 @@ class Readouts:
         projection = replace(projection, matrix=projection.matrix.to(self.store.backbone.device))
         return self.store.commit_projection(projection), projection
 
-    def networks(self) -> tuple[int, bool]:
-        """How many masks give features, and whether the network itself does.
+    def networks(self, projection: Projection | None = None) -> tuple[int, bool]:
+        """How many masks give features, and whether the network itself does: as projected, if so.
 
         Raises InputError for networks whose features a readout cannot use.
         """
@@ -197,6 +197,8 @@ class Readouts:
                 "the first task gathers the norm statistics that all tasks share; learn a basis "
                 "task before a readout"
             )
+        if projection is not None:
+            return projection.num_masks, projection.residual
         return len(store.bank), self.settings.start == "network" or not len(store.bank)
 
     def features(self, data: TrainingData, num_masks: int, residual: bool) -> tuple[Tensor, Tensor]:

@@ -98,7 +98,7 @@ class Trainer:
         """Trains a mask from each seed on one task; the first mask becomes the task's own."""
         store, settings, backbone = self.store, self.settings, self.store.backbone
         names = [check_name(name) for name in names]
-        store.check_new_masks(names)
+        store.check_new_task(names[0], names)
         seeds = self._seeds(names, seeds)
         if not len(seeds) == len(set(seeds)) == len(names):
             raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
@@ -320,9 +320,7 @@ class Trainer:
         """
         store, backbone = self.store, self.store.backbone
         numbered = store.last_projection()
-        num_masks, residual = self.readouts.networks()
-        if numbered[1] is not None:
-            num_masks, residual = numbered[1].num_masks, numbered[1].residual
+        num_masks, residual = self.readouts.networks(numbered[1])
         features, targets = self.readouts.features(task.data, num_masks, residual)
         if numbered[1] is None and backbone.pretrained and self.settings.precision == "coded":
             numbered = self.readouts.first_projection(features, num_masks, residual)
@@ -448,14 +446,11 @@ class Trainer:
         own = self.settings.preprocessing
         if shape and len(shape) > 1 and (own is None or own.shape is None):
             form["shape"] = list(shape)
-        if self.settings.preprocessing is None:
-            pixels = None
-            if known is not None:
-                pixels = known.pixels
-            elif is_raw:
-                pixels = are_pixels(self.store.backbone, examples)
-            if pixels is not None:
-                form["pixels"] = pixels
+        pixels = known.pixels if known is not None else None
+        if known is None and is_raw:
+            pixels = are_pixels(self.store.backbone, examples)
+        if own is None and pixels is not None:
+            form["pixels"] = pixels
         return form
 
     def _seeds(self, names: Sequence[str], seeds: Sequence[int] | int | None) -> list[int]:

@@ -35,10 +35,7 @@ class EncodedTask:
 
 
 def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
-    """Learned tasks in their present version.
-
-    Raises UnknownTaskError, and InputError for a basis task.
-    """
+    """As `ImpressLearner.encoded`."""
     encoded = []
     for name in names:
         task = store.tasks.learned(name)
@@ -73,17 +70,15 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
             "that this store does not have; save its store with tasks=[] and begin from that"
         )
     present = list(store.rows.task_rows(row.name))
-    if not present:
-        store.rows.add_task(replace(row, version=1))
-        return "new"
-    if on_conflict == "error":
+    if present and on_conflict == "error":
         raise name_taken(row.name)
-    if on_conflict == "skip":
+    if present and on_conflict == "skip":
         return "skipped"
-    if row.same_numbers(present[-1]):
+    if present and row.same_numbers(present[-1]):
         return "unchanged"
-    store.rows.add_task(replace(row, version=present[-1].version + 1))
-    return f"version {present[-1].version + 1}"
+    version = present[-1].version + 1 if present else 1
+    store.rows.add_task(replace(row, version=version))
+    return f"version {version}" if present else "new"
 
 
 def _base(store: Store, row: TaskRow) -> bytes:

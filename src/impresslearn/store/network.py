@@ -139,8 +139,7 @@ def _rebuilt(
             "(init_version 1, or your own builder), use the torch version and processor that "
             "wrote it; any other store is damaged"
         )
-    known = description.get("probe")
-    if known and not _agree(known, _probe(backbone)):
+    if (known := description.get("probe")) and not _agree(known, _probe(backbone)):
         raise StoreError(
             f"this {backbone.name} computes something else than the network of {where}, with the "
             "same weights: other activations, say, or tensors that are no parameters or buffers; "

@@ -136,17 +136,16 @@ class Rows:
 
     def task_rows(self, name: str | None = None) -> Iterator[TaskRow]:
         """All versions of a task, or of all tasks, as they are written."""
-        where = "" if name is None else "WHERE t.name = ?"
-        values = () if name is None else (name,)
-        for row in self.database.rows(f"{_SELECT} {where} ORDER BY t.number, t.version", *values):
-            yield _checked(self.database, row)
+        condition = ("true",) if name is None else ("t.name = ?", name)
+        return _read_rows(self.database, *condition)
 
     def add_task(self, row: TaskRow) -> LearnedTask:
         """Writes a task of a new name, or the next version of a known task; returns it decoded.
 
         Raises InputError where another task or version is in its place by now.
         """
-        document = _document(row.form)
+        digest = hashlib.blake2b(row.form.encode(), digest_size=8).digest()
+        document = int.from_bytes(digest, "little", signed=True)  # for all tasks that share it
         if row.version > 1:
             change = "UPDATE tasks SET current = NULL WHERE name = ? AND version = ? AND current"
             if not self.database.write(change, row.name, row.version - 1).rowcount:
@@ -287,11 +286,9 @@ def task_infos(database: Database, name: str | None = None) -> list[TaskInfo]:
 
     Raises StoreError for a damaged row.
     """
-    where, values = ("t.current", ()) if name is None else ("t.name = ?", (name,))
+    condition = ("t.current",) if name is None else ("t.name = ?", name)
     infos = []
-    query = f"{_SELECT} WHERE {where} ORDER BY t.number, t.version"
-    for columns in database.rows(query, *values):
-        row = _checked(database, columns)
+    for row in _read_rows(database, *condition):
         try:
             infos.append(task_info(row))
         except UNREADABLE as error:
@@ -303,6 +300,12 @@ def task_names(database: Database) -> Iterator[str]:
     """The names of a store's tasks, in the order they were learned."""
     for (name,) in database.rows("SELECT name FROM tasks WHERE current ORDER BY number"):
         yield name
+
+
+def _read_rows(database: Database, condition: str, *values: str) -> Iterator[TaskRow]:
+    query = f"{_SELECT} WHERE {condition} ORDER BY t.number, t.version"
+    for columns in database.rows(query, *values):
+        yield _checked(database, columns)
 
 
 def _checked(database: Database, columns: tuple) -> TaskRow:
@@ -432,12 +435,6 @@ def _draw(
         kernels = recipe.get("kernels", False)
         drawn = disjoint_mask(layers, shared, seed, number, kernels=kernels)
     return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
-
-
-def _document(form: str) -> int:
-    """The number under which a store keeps a form, once for all tasks that share it."""
-    digest = hashlib.blake2b(form.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
 
 
 def mask_digest(packed: Sequence[Tensor]) -> bytes:

@@ -17,12 +17,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.deltas import Head, head_coefficients, head_weights
-from impresslearn.coefficients.masks import (
-    equal_alphas,
-    masked_weights,
-    mix,
-    mixture_of,
-)
+from impresslearn.coefficients.masks import equal_alphas, masked_weights, mix, mixture_of
 from impresslearn.coefficients.norm_statistics import (
     restore_statistics,
     statistics_bytes,
@@ -179,16 +174,13 @@ class Store:
             if generation is not None:
                 self._generation = generation
 
-    def check_new_task(self, name: str) -> None:
-        """Raises InputError unless a task of that name can be committed."""
+    def check_new_task(self, name: str, masks: Sequence[str] = ()) -> None:
+        """Raises InputError unless a task of that name, and masks of names, can be committed."""
         self.database.check_writable()
         check_new_name(name, self.tasks)
-
-    def check_new_masks(self, names: Sequence[str]) -> None:
-        """Raises InputError unless the first is free as a task's name, and all as masks' names."""
-        self.check_new_task(names[0])
-        self.catch_up()
-        self._check_mask_names(names)
+        if masks:
+            self.catch_up()
+            self._check_mask_names(masks)
 
     # Commits.
 
@@ -405,15 +397,12 @@ class Store:
             *former, present = self.versions(name)
             numbers = [task.version for task in former]
             if version not in numbers:
-                if not former:
-                    have = f"has no former version to restore, only version {present.version}; "
-                    have += f"got {version}"
-                elif version == present.version:
-                    have = f"is at version {version} already"
-                else:
-                    have = f"has the former versions {numbers[0]} to {numbers[-1]}, "
-                    have += f"got version {version}"
-                raise InputError(f"task {name!r} {have}")
+                have = f"has no former version to restore, only version {present.version}; got"
+                if former:
+                    have = f"has the former versions {numbers[0]} to {numbers[-1]}, got version"
+                if former and version == present.version:
+                    raise InputError(f"task {name!r} is at version {version} already")
+                raise InputError(f"task {name!r} {have} {version}")
             chosen = former[numbers.index(version)]
             metrics = {**chosen.history.get("metrics", {}), "restored": version}
             history = {**chosen.history, "metrics": metrics}
@@ -446,7 +435,6 @@ class Store:
 
     def view(self, task: LearnedTask, *, evict_others: bool = True) -> TaskView:
         """A kept task, ready to compute; evict_others: see `WeightCache.get`."""
-
         return self._view(task, self.statistics(task), self.weights(task, evict_others))
 
     def weights(self, task: LearnedTask, evict_others: bool = True) -> Weights:

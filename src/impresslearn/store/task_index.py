@@ -48,9 +48,8 @@ class TaskIndex:
         # Means (M, d) of all classes, and where the classes of each task begin.
         self._means, self._starts = np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
         self._lengths = np.zeros(0, np.float32)  # (M,) squared lengths of the means
-        self._path = None
-        if store.database.path is not None:
-            self._path = Path(f"{store.database.path}{SUFFIX}")
+        path = store.database.path
+        self._path = None if path is None else Path(f"{path}{SUFFIX}")
 
     @torch.no_grad()
     def shortlist(
