@@ -49,8 +49,7 @@ def learn(
         bool, option(None, "Train a mask for each task and add it to the bank.", "--basis")
     ] = False,
     features: Annotated[
-        bool,
-        option(None, "Then learn features for readouts from them (few_labels).", "--features"),
+        bool, option(None, "Then learn features for readouts from them (few_labels).", "--features")
     ] = False,
     update: Annotated[
         bool, option(None, "Learn existing tasks further; old versions are kept.", "--update")

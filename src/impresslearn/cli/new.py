@@ -182,10 +182,7 @@ def _new_options(advice: "Advice") -> list[str]:
 
 
 def read_typical(
-    paths: dict[str, Path],
-    standardise: bool,
-    prepare: list[str] | None,
-    label_column: str | None,
+    paths: dict[str, Path], standardise: bool, prepare: list[str] | None, label_column: str | None
 ) -> "tuple[dict[str, Examples | StreamedExamples], Preprocessing]":
     """The raw examples of tasks, and the preprocessing for them and for all tasks like them."""
     from impresslearn.data import Preprocessing

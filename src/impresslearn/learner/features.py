@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import shown
-from impresslearn.data import (
-    Examples,
-    Features,
-    Inputs,
-    as_inputs,
-    as_network_inputs,
-    classes_of,
-)
+from impresslearn.data import Examples, Features, Inputs, as_inputs, as_network_inputs, classes_of
 from impresslearn.data.examples import raw
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError

@@ -418,11 +418,7 @@ class ImpressLearner(ReadOnlySettings):
         return view.logits(self.backbone, self.prepare(inputs))
 
     def predict(
-        self,
-        inputs: Any,
-        task: str | Sequence[str] | None = None,
-        *,
-        per_input: bool = False,
+        self, inputs: Any, task: str | Sequence[str] | None = None, *, per_input: bool = False
     ) -> np.ndarray:
         """The labels of inputs, as an array (n,).
 

@@ -265,12 +265,7 @@ PRESETS = {
         "features under all masks of its bank, or of the network's own features",
         gain=2.0,
         own_head=True,
-        more={
-            "granularity": "readout",
-            "precision": "coded",
-            "bit_price": 0.001,
-            "max_bytes": 500,
-        },
+        more={"granularity": "readout", "precision": "coded", "bit_price": 0.001, "max_bytes": 500},
     ),
     "per_weight": Preset(
         "A coded integer for each weight, without masks: a few kB per task, nothing shared",

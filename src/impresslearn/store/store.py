@@ -23,11 +23,7 @@ from impresslearn.coefficients.norm_statistics import (
     statistics_bytes,
     store_statistics,
 )
-from impresslearn.coefficients.parametrisation import (
-    Coefficients,
-    store_coefficients,
-    task_weights,
-)
+from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients, task_weights
 from impresslearn.coefficients.readout import Projection, Readout, over_features
 from impresslearn.data import Features, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
@@ -46,21 +42,9 @@ from impresslearn.networks.prediction import (
 )
 from impresslearn.store.database import Database
 from impresslearn.store.feature_knowledge import FeatureKnowledge
-from impresslearn.store.rows import (
-    CLASS_MAP,
-    Rows,
-    TaskTable,
-    changed_meanwhile,
-    mask_digest,
-)
+from impresslearn.store.rows import CLASS_MAP, Rows, TaskTable, changed_meanwhile, mask_digest
 from impresslearn.store.task_index import TaskIndex
-from impresslearn.store.tasks import (
-    LearnedTask,
-    TaskRow,
-    TrainingRun,
-    check_new_name,
-    encode_task,
-)
+from impresslearn.store.tasks import LearnedTask, TaskRow, TrainingRun, check_new_name, encode_task
 
 # Memory for the effective weights of the tasks used last.
 CACHE_BYTES = 256 * 1024**2
