@@ -3,9 +3,9 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,11 +34,10 @@ from impresslearn.tables import duration, size
 
 if TYPE_CHECKING:
     from impresslearn.data import Examples, Label, StreamedExamples
-    from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
 
-# Errors of one task's data, after which the next task can still be learned.
 HELD_OUT = 5  # one example in this many is held out to check a task
+# Errors of one task's data, after which the next task can still be learned.
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 
 
@@ -92,8 +91,6 @@ def learn(
     Example: impresslearn learn shops.impress shops/*.csv
     """
     paths = task_paths(data)
-    checked = min_accuracy, only_if_better
-    report = Report(as_json)
     learned = []
     with open_learner(store, module, device=device) as learner:
         if features and learner.settings.granularity != "readout":
@@ -101,47 +98,129 @@ def learn(
         if only_if_better and not update:
             raise InputError("--only-if-better compares with present versions: add --update")
         reader = reader_for(learner, label_column)
+        work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better)
         if workers or ray:
-            if basis or features or update or any(checked):
+            if basis or features or update or min_accuracy:
                 raise InputError(
                     "--workers and --ray learn new tasks: leave out --basis, --features, --update, "
                     "--min-accuracy"
                 )
-            _learn_side_by_side(learner, reader, paths, workers or 1, ray, report)
+            tasks = {name: partial(reader.examples, path) for name, path in paths.items()}
+            work.learn_side_by_side(tasks, workers or 1, ray)
             return
         for name, path in paths.items():
             try:
                 examples = reader.examples(path)
-                status = _learn_one(learner, name, examples, basis, update, checked)
-                report.learned(learner, name, status, examples)
+                work.report(name, work.learn(name, examples), examples)
             except TASK_ERRORS as failure:
                 if len(paths) == 1:
                     raise
-                report.failed(name, failure)
+                work.report_failure(name, failure)
             else:
                 learned.append(path)
         if features:
             # Read again: the examples of all tasks at once may not fit into memory.
             learner.learn_features(*map(reader.examples, learned))
-    report.finish(len(paths))
+    work.finish(len(paths))
 
 
-class Report:
-    """What the command says of each task: a line, or with --json an object per line."""
+@dataclass
+class Learning:
+    """Learns tasks, and says what became of each: a line, or with --json an object per line.
 
-    def __init__(self, as_json: bool) -> None:
-        self.as_json = as_json
-        self.failures: list[str] = []
+    - basis, update, only_if_better: the options.
+    - least: the share of held-out examples that a task must get right.
+    """
 
-    def learned(
+    learner: "ImpressLearner"
+    as_json: bool
+    basis: bool
+    update: bool
+    least: float
+    only_if_better: bool
+    failures: list[str] = field(default_factory=list)
+
+    def learn(self, name: str, examples: "Examples | StreamedExamples") -> str:
+        """Learns or updates a task, unless it was learned from these data; gives its status."""
+        note, learner = _note(examples), self.learner
+        if name not in learner.tasks_:
+            if self.update:
+                raise UnknownTaskError(
+                    f"no task {name!r} to update; learn it first, without --update"
+                )
+            self._check_accuracy(name, examples)
+            learn_new = learner.learn_basis if self.basis else learner.learn_task
+            learn_new(name, examples, note=note)
+            return "learned"
+        for version in learner.versions(name):
+            # Data of a former version count too: learning them again would undo what came after.
+            former = version.history.get("metrics", {}).get("note") or {}
+            if former.get("data") == note["data"]:
+                return "known"
+        if not self.update:
+            raise InputError(
+                f"the store has a task {name!r} from other data; learn it further with --update, "
+                "choose another name with NAME=PATH, or remove the task first"
+            )
+        self._check_accuracy(name, examples)
+        learner.update_task(name, examples, note=note)
+        return "updated"
+
+    def learn_side_by_side(self, tasks: Mapping[str, Any], workers: int, ray: str | None) -> None:
+        """Learns new tasks in several processes; tasks that the store has are left out."""
+        from impresslearn.learner.parallel import learn_in_parallel
+
+        known = sum(name in self.learner.tasks_ for name in tasks)
+        if known:
+            say = info if self.as_json else echo
+            say(f"{known:,} of {len(tasks):,} tasks are in the store already")
+        if ray is not None:
+            os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
+        try:
+            learn_in_parallel(self.learner, tasks, "ray" if ray else workers, _note, self.report)
+        except TasksFailedError as failure:
+            for name, failed in failure.errors.items():
+                self.report_failure(name, failed)
+            self.finish(len(tasks))
+
+    def _check_accuracy(self, name: str, examples: "Examples | StreamedExamples") -> None:
+        """Learns the task apart, without a fifth of its examples, and tries it on them.
+
+        Raises TrainingError where it gets too few of them right, which labels at random lead to.
+        """
+        import numpy as np
+
+        from impresslearn.data import Examples
+        from impresslearn.learner import ImpressLearner
+
+        learner, least = self.learner, self.least
+        if not least and not self.only_if_better:
+            return
+        if not isinstance(examples, Examples) or len(examples) < HELD_OUT:
+            line = f"--min-accuracy needs at least {HELD_OUT} examples that fit into memory"
+            raise InputError(line)
+        order = np.random.default_rng(0).permutation(len(examples))
+        held = examples.subset(np.sort(order[: len(order) // HELD_OUT]))
+        kept = examples.subset(np.sort(order[len(order) // HELD_OUT :]))
+        settings = learner.settings.values()
+        apart = ImpressLearner(learner.backbone, bank=learner.bank_, progress=False, **settings)
+        found = apart.learn_task(name, kept).score(held, name)
+        if self.only_if_better and name in learner.tasks_:
+            least = max(least, learner.score(held, name))
+        if found < least:
+            raise TrainingError(
+                f"{found:.1%} of {len(held):,} held-out examples are right, at least {least:.1%} "
+                "must be; nothing was kept"
+            )
+
+    def report(
         self,
-        learner: "ImpressLearner",
         name: str,
         status: str = "learned",
         examples: "Examples | StreamedExamples | None" = None,
     ) -> None:
         """Says what became of a task; status: "learned", "updated" or "known"."""
-        task = learner.tasks_[name]
+        task = self.learner.tasks_[name]
         if self.as_json:
             facts = {"task": name, "status": status, "version": task.version, "bytes": task.bytes}
             echo(json.dumps(facts | {"classes": len(task.classes)}))
@@ -155,7 +234,7 @@ class Report:
             line = f"{name}: {verb}, {len(task.classes)} classes, {size(task.bytes)}"
             echo(line + _lost_classes(task.classes, examples))
 
-    def failed(self, name: str, failure: Exception) -> None:
+    def report_failure(self, name: str, failure: Exception) -> None:
         """Says why a task was not learned."""
         self.failures.append(name)
         if self.as_json:
@@ -171,106 +250,11 @@ class Report:
             raise typer.Exit(TasksFailedError.exit_status)
 
 
-def _learn_side_by_side(
-    learner: "ImpressLearner",
-    reader: "FileReader",
-    paths: Mapping[str, Path],
-    workers: int,
-    ray: str | None,
-    report: Report,
-) -> None:
-    """Learns new tasks in several processes; tasks that the store has are left out."""
-    from impresslearn.learner.parallel import learn_in_parallel
-
-    new = {name: partial(reader.examples, path) for name, path in paths.items()}
-    known = sum(name in learner.tasks_ for name in new)
-    if known:
-        say = info if report.as_json else echo
-        say(f"{known:,} of {len(new):,} tasks are in the store already")
-    if ray is not None:
-        os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
-    committed = partial(report.learned, learner)
-    try:
-        learn_in_parallel(learner, new, "ray" if ray else workers, _note, committed)
-    except TasksFailedError as failure:
-        for name, failed in failure.errors.items():
-            report.failed(name, failed)
-        report.finish(len(new))
-
-
 def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
     """Marks a task by the data that it was learned from."""
     from impresslearn.data import data_fingerprint
 
     return {"data": data_fingerprint(examples)[:32]}
-
-
-def _learn_one(
-    learner: "ImpressLearner",
-    name: str,
-    examples: "Examples | StreamedExamples",
-    basis: bool,
-    update: bool,
-    checked: tuple[float, bool],
-) -> str:
-    """Learns or updates a task, unless it was learned from these data: the status says which."""
-    note = _note(examples)
-    if name not in learner.tasks_:
-        if update:
-            raise UnknownTaskError(f"no task {name!r} to update; learn it first, without --update")
-        _check_accuracy(learner, name, examples, checked)
-        learn_new = learner.learn_basis if basis else learner.learn_task
-        learn_new(name, examples, note=note)
-        return "learned"
-    for version in learner.versions(name):
-        # Data of a former version count too: learning them again would undo what came after.
-        former = version.history.get("metrics", {}).get("note") or {}
-        if former.get("data") == note["data"]:
-            return "known"
-    if not update:
-        raise InputError(
-            f"the store has a task {name!r} from other data; learn it further with --update, "
-            "choose another name with NAME=PATH, or remove the task first"
-        )
-    _check_accuracy(learner, name, examples, checked)
-    learner.update_task(name, examples, note=note)
-    return "updated"
-
-
-def _check_accuracy(
-    learner: "ImpressLearner",
-    name: str,
-    examples: "Examples | StreamedExamples",
-    checked: tuple[float, bool],
-) -> None:
-    """Learns the task apart, without a fifth of its examples, and tries it on them.
-
-    Raises TrainingError where it gets too few of them right, which labels at random lead to.
-    """
-    import numpy as np
-
-    from impresslearn.data import Examples
-    from impresslearn.learner import ImpressLearner
-
-    least, only_if_better = checked
-    if not least and not only_if_better:
-        return
-    if not isinstance(examples, Examples) or len(examples) < HELD_OUT:
-        raise InputError(f"--min-accuracy needs at least {HELD_OUT} examples that fit into memory")
-    order = np.random.default_rng(0).permutation(len(examples))
-    held, kept = (
-        examples.subset(np.sort(part)) for part in np.split(order, [len(order) // HELD_OUT])
-    )
-    settings = learner.settings.values()
-    apart = ImpressLearner(learner.backbone, bank=learner.bank_, progress=False, **settings)
-    found = apart.learn_task(name, kept).score(held, name)
-    if only_if_better and name in learner.tasks_:
-        least = max(least, learner.score(held, name))
-    if found < least:
-        raise TrainingError(
-            f"{found:.1%} of {len(held):,} held-out examples are right, at least {least:.1%} must "
-            "be; nothing was kept"
-        )
 
 
 def _lost_classes(

@@ -42,7 +42,7 @@ FINALISTS = 3  # at each budget
 MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # cases are tasks, or further folds of them
 
 
-@dataclass
+@dataclass(eq=False)  # one trial may be the best at several budgets
 class Trial:
     """What a method came to within a budget, on the tasks that it was tried on.
 
@@ -148,7 +148,7 @@ class Advice:
         from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
 
         rows = []
-        for trial in _distinct(self.points.values()):
+        for trial in dict.fromkeys(self.points.values()):
             row = {"bytes": trial.bytes, "accuracy": trial.accuracy, "curve": "the best method"}
             limits = {"low": trial.accuracy - trial.error, "high": trial.accuracy + trial.error}
             rows.append(row | limits)
@@ -288,18 +288,13 @@ def _trials(
         yield trial
 
 
-def _distinct(trials: Iterable[Trial]) -> list[Trial]:
-    """Trials without repetition; one may be the best at several budgets."""
-    return list({id(trial): trial for trial in trials}.values())
-
-
 def _finalists(trials: Sequence[Trial], sizes: Sequence[int]) -> list[Trial]:
     """The best trials that fit into each of the budgets."""
     chosen: list[Trial] = []
     for limit in sizes:
         fitting = [trial for trial in trials if max(trial.sizes) <= limit]
         chosen += sorted(fitting, key=Trial.rank)[:FINALISTS]
-    return _distinct(chosen)
+    return list(dict.fromkeys(chosen))
 
 
 def _new_learner(
