@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -19,7 +19,7 @@ from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.presets import restored_settings
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.store import CACHE_BYTES, Store, load_file, open_file
+from impresslearn.store import CACHE_BYTES, open_file
 
 DEFAULT_BACKBONE = "lenet_300_100"
 
@@ -98,7 +98,8 @@ def load(
 
     Raises StoreError if the file is not a store, is damaged, or belongs to another network.
     """
-    return _learner(load_file, path, settings, module=module, device=device)
+    options = {"module": module, "device": device}
+    return _learner(path, settings, options, readonly=True, in_memory=True)
 
 
 @clear_calls
@@ -121,7 +122,7 @@ def open_store(
     - path, module, device, settings: as in `load`. Raises as `load` does.
     """
     options = {"module": module, "device": device, "readonly": readonly, "timeout": timeout}
-    return _learner(open_file, path, settings, **options)
+    return _learner(path, settings, options)
 
 
 def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
@@ -142,17 +143,15 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
 
 
 def _learner(
-    read: Callable[..., tuple[Store, dict[str, Any]]],
-    path: Any,
-    settings: dict[str, Any],
-    **options: Any,
+    path: Any, settings: dict[str, Any], options: dict[str, Any], **how: Any
 ) -> ImpressLearner:
     if "backbone" in settings:
         raise InputError("the network comes from the file; give the structure of yours as module=")
     known = sorted({*inspect.signature(ImpressLearner).parameters, *options} - {"bank"})
     for name in settings:
         check_known("a learner has no setting", name, known)
-    store, plain = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **options)
+    cache_bytes = settings.get("cache_bytes", CACHE_BYTES)
+    store, plain = open_file(path, cache_bytes=cache_bytes, **options, **how)
     try:
         try:
             stored = restored_settings(plain)

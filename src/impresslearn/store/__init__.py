@@ -12,7 +12,6 @@ from impresslearn.store.store_files import compact_store as compact_store
 from impresslearn.store.store_files import describe_store as describe_store
 from impresslearn.store.store_files import diff_stores as diff_stores
 from impresslearn.store.store_files import list_tasks as list_tasks
-from impresslearn.store.store_files import load_file as load_file
 from impresslearn.store.store_files import open_file as open_file
 from impresslearn.store.store_files import save_file as save_file
 from impresslearn.store.tasks import LearnedTask as LearnedTask

@@ -37,7 +37,6 @@ from impresslearn.store.tasks import (
     checksum,
     decode_task,
     name_taken,
-    task_info,
     to_json,
     unknown_task,
 )
@@ -137,7 +136,7 @@ class Rows:
     def task_rows(self, name: str | None = None) -> Iterator[TaskRow]:
         """All versions of a task, or of all tasks, as they are written."""
         condition = ("true",) if name is None else ("t.name = ?", name)
-        return _read_rows(self.database, *condition)
+        return read_rows(self.database, *condition)
 
     def add_task(self, row: TaskRow) -> LearnedTask:
         """Writes a task of a new name, or the next version of a known task; returns it decoded.
@@ -281,28 +280,14 @@ class Rows:
         self.database.write(query, name, content, checksum(content))
 
 
-def task_infos(database: Database, name: str | None = None) -> list[TaskInfo]:
-    """The tasks of a store that are in use, or all versions of one; no network is needed.
-
-    Raises StoreError for a damaged row.
-    """
-    condition = ("t.current",) if name is None else ("t.name = ?", name)
-    infos = []
-    for row in _read_rows(database, *condition):
-        try:
-            infos.append(task_info(row))
-        except UNREADABLE as error:
-            raise database.damaged(f"task {row.name[:80]!r}: {error}") from None
-    return infos
-
-
 def task_names(database: Database) -> Iterator[str]:
     """The names of a store's tasks, in the order they were learned."""
     for (name,) in database.rows("SELECT name FROM tasks WHERE current ORDER BY number"):
         yield name
 
 
-def _read_rows(database: Database, condition: str, *values: str) -> Iterator[TaskRow]:
+def read_rows(database: Database, condition: str, *values: str) -> Iterator[TaskRow]:
+    """The rows of tasks that meet a condition. Raises StoreError for a damaged one."""
     query = f"{_SELECT} WHERE {condition} ORDER BY t.number, t.version"
     for columns in database.rows(query, *values):
         yield _checked(database, columns)

@@ -24,9 +24,9 @@ from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank
 from impresslearn.store.database import Database
 from impresslearn.store.network import LARGEST_UNSTORED, add_tensors, describe, network_of
-from impresslearn.store.rows import Rows, task_infos, task_names
-from impresslearn.store.store import CACHE_BYTES, Store
-from impresslearn.store.tasks import TaskInfo, checksum, unknown_task
+from impresslearn.store.rows import Rows, read_rows, task_names
+from impresslearn.store.store import Store
+from impresslearn.store.tasks import UNREADABLE, TaskInfo, checksum, task_info, unknown_task
 
 Weights = Literal["stored", "seed"]
 # Seconds to wait for a process that is just closing or replacing the same file.
@@ -66,54 +66,41 @@ _replacing = forkable_lock()  # two threads with the old file open would keep ea
 def open_file(
     path: str | os.PathLike,
     *,
-    module: nn.Module | None = None,
-    device: torch.device | str = "cpu",
-    readonly: bool = False,
+    module: nn.Module | None,
+    device: torch.device | str,
+    readonly: bool,
+    cache_bytes: int,
     timeout: float = 60.0,
-    cache_bytes: int = CACHE_BYTES,
+    in_memory: bool = False,
 ) -> tuple[Store, dict[str, Any]]:
     """A store whose commits go to the file, and the learner's settings as plain values.
 
-    Tasks and masks are read when they are needed.
+    Tasks and masks are read when they are needed. in_memory: everything is read and every page and
+    row checked at once; the file can go.
     """
     database = Database(path, readonly, timeout)
     try:
-        return _store_of(database, module, device, cache_bytes)
+        if in_memory:
+            with closing(database) as file:
+                database = Database(copy_of=file)
+            if database.rows("PRAGMA integrity_check(1)")[0][0] != "ok":
+                raise database.damaged("SQLite finds faults in it")
+        head = _read_head(database)
+        backbone = network_of(database, head["network"], module, device)
+        bank = MaskBank(backbone.layers, backbone.device)
+        store = Store(backbone, bank, cache_bytes, database)
+        if in_memory:
+            count = len(store.bank)
+            for row in store.rows.task_rows():
+                if row.num_masks > count:
+                    line = f"task {row.name[:80]!r} combines masks that are not there"
+                    raise database.damaged(line)
+            with database.transaction():
+                database.write("DELETE FROM tensors")  # the network has them
+        return store, head["settings"]
     except BaseException:
         database.close()
         raise
-
-
-def load_file(
-    path: str | os.PathLike,
-    *,
-    module: nn.Module | None = None,
-    device: torch.device | str = "cpu",
-    cache_bytes: int = CACHE_BYTES,
-) -> tuple[Store, dict[str, Any]]:
-    """As `open_file`, with everything in memory and every page and row checked; the file can go."""
-    with closing(Database(path, readonly=True)) as database:
-        memory = Database(copy_of=database)
-    answer = memory.rows("PRAGMA integrity_check(1)")[0][0]
-    if answer != "ok":
-        raise memory.damaged("SQLite finds faults in it")
-    store, settings = _store_of(memory, module, device, cache_bytes)
-    count = len(store.bank)
-    for row in store.rows.task_rows():
-        if row.num_masks > count:
-            raise memory.damaged(f"task {row.name[:80]!r} combines masks that are not there")
-    with memory.transaction():
-        memory.write("DELETE FROM tensors")  # the network has them
-    return store, settings
-
-
-def _store_of(
-    database: Database, module: nn.Module | None, device: torch.device | str, cache_bytes: int
-) -> tuple[Store, dict[str, Any]]:
-    head = _read_head(database)
-    backbone = network_of(database, head["network"], module, device)
-    bank = MaskBank(backbone.layers, backbone.device)
-    return Store(backbone, bank, cache_bytes, database), head["settings"]
 
 
 def save_file(
@@ -171,7 +158,13 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> list[TaskInf
     """
     with closing(Database(path, readonly=True)) as database:
         _read_head(database)
-        infos = task_infos(database, name and composed(name))
+        condition = ("t.current",) if name is None else ("t.name = ?", composed(name))
+        infos = []
+        for row in read_rows(database, *condition):
+            try:
+                infos.append(task_info(row))
+            except UNREADABLE as error:
+                raise database.damaged(f"task {row.name[:80]!r}: {error}") from None
         if name is not None and not infos:
             raise unknown_task(name, list(task_names(database)))
         return infos
