@@ -85,18 +85,18 @@ def new(
 
     Example: impresslearn new shops.impress shops/*.csv --preset per_weight
     """
-    from impresslearn.data import classes_of
     from impresslearn.learner import create_learner
+    from impresslearn.learner.advice import sizes_of
 
     if store.exists():
         raise typer.BadParameter(f"{store} exists already; choose another name")
     settings = settings_of(set_, "--set")
     network_settings = settings_of(network, "--network")
     tasks, preprocessing = read_typical(task_paths(data), standardise, prepare, label_column)
-    shape = input_shape(tasks)
+    shape, classes = sizes_of(tasks)
     learner = create_learner(
         shape,
-        max(len(classes_of(task.labels)) for task in tasks.values()),
+        classes,
         preset=preset,
         backbone=adapted(module, shape, network_settings) or backbone,
         network=network_settings,
@@ -137,14 +137,14 @@ def advise(
     Example: impresslearn advise pilot/*.csv --budget 300 --budget 1kB
     """
     from impresslearn.learner import advise as find_advice
-    from impresslearn.learner.advice import BUDGETS
+    from impresslearn.learner.advice import BUDGETS, sizes_of
     from impresslearn.tables import size_of
 
     paths = task_paths(data)
     tasks, preprocessing = read_typical(paths, standardise, prepare, label_column)
     advice = find_advice(
         tasks,
-        adapted(module, input_shape(tasks), {}),
+        adapted(module, sizes_of(tasks)[0], {}),
         budgets=list(map(size_of, budget)) if budget else BUDGETS,
         max_seconds=max_seconds,
         preprocessing=preprocessing,
@@ -227,15 +227,6 @@ def _sample(tasks: "dict[str, Examples | StreamedExamples]", pixels: bool) -> "E
         samples.append(sample)
     inputs = torch.cat(samples)
     return Examples(inputs, np.zeros(len(inputs)), pixels=pixels)
-
-
-def input_shape(tasks: "dict[str, Examples | StreamedExamples]") -> Any:
-    """The shape of one input of the first task."""
-    import numpy as np
-
-    from impresslearn.data.examples import one_tensor
-
-    return one_tensor(next(iter(tasks.values())).inputs_at(np.array([0])))[0].shape
 
 
 def adapted(module: str | None, shape: Any, settings: dict[str, Any]) -> "Backbone | None":

@@ -211,9 +211,7 @@ def advise(
     basis_tasks = {name: data[name] for name in largest_first[:count]}
     common: dict[str, Any] = {"preprocessing": preprocessing, "seed": seed, "shape": ()}
     if network is None:  # one is made for the data
-        inputs = next(iter(data.values())).inputs_at(np.array([0]))
-        common["shape"] = one_tensor(inputs)[0].shape
-        common["classes"] = max(len(classes_of(task.labels)) for task in data.values())
+        common["shape"], common["classes"] = sizes_of(data)
     else:
         common |= {"backbone": network, "classes": network.num_classes}
 
@@ -268,6 +266,12 @@ def advise(
     used = basis_tasks if points[budget].candidate.basis else {}
     by_size = tuple(sorted(trials, key=lambda trial: trial.bytes))
     return Advice(points, budget, by_size, skipped, used, common)
+
+
+def sizes_of(tasks: Mapping[str, Data]) -> tuple[Sequence[int], int]:
+    """The shape of one input of the first task, and the most classes of a task."""
+    inputs = next(iter(tasks.values())).inputs_at(np.array([0]))
+    return one_tensor(inputs)[0].shape, max(len(classes_of(task.labels)) for task in tasks.values())
 
 
 def _trials(

@@ -124,15 +124,6 @@ class Rows:
                 self._decoded[name] = task, generation
         return task
 
-    def tasks(self) -> Iterator[LearnedTask]:
-        """All tasks in the order they were learned, also those that are added meanwhile."""
-        last = -1
-        query = f"{_SELECT} WHERE t.current AND t.number > ? ORDER BY t.number LIMIT {BATCH}"
-        while rows := self.database.rows(query, last):
-            for row in rows:
-                yield self.decode(_checked(self.database, row))
-            last = rows[-1][-1]
-
     def task_rows(self, name: str | None = None) -> Iterator[TaskRow]:
         """All versions of a task, or of all tasks, as they are written."""
         condition = ("true",) if name is None else ("t.name = ?", name)
@@ -181,10 +172,6 @@ class Rows:
             self._decoded.pop(None, None)  # it may have been the first one
 
     # Masks and projections.
-
-    def count_masks(self) -> int:
-        """The number of masks."""
-        return self.database.rows("SELECT count(*) FROM masks")[0][0]
 
     def masks(self, first: int = 0) -> Iterator[PackedMask]:
         """The masks from a position on. Raises StoreError for a damaged or another network's."""
@@ -365,8 +352,13 @@ class TaskTable(Mapping[str, TaskInfo]):
         return self._rows.task(None)
 
     def all(self) -> Iterator[LearnedTask]:
-        """Every task as it is kept; faster than one by one."""
-        return self._rows.tasks()
+        """Every task as it is kept, also those that are added meanwhile; faster than one by one."""
+        rows, last = self._rows, -1
+        query = f"{_SELECT} WHERE t.current AND t.number > ? ORDER BY t.number LIMIT {BATCH}"
+        while batch := rows.database.rows(query, last):
+            for row in batch:
+                yield rows.decode(_checked(rows.database, row))
+            last = batch[-1][-1]
 
 
 def changed_meanwhile(name: str) -> InputError:

@@ -306,7 +306,7 @@ class Store:
 
     def write_masks(self, rows: Rows, further: Sequence[PackedMask] = ()) -> None:
         """Writes the masks of the bank that these rows do not have yet, and further masks."""
-        count = rows.count_masks()
+        count = rows.database.rows("SELECT count(*) FROM masks")[0][0]
         unwritten = [self._bank.packed(place) for place in range(count, len(self._bank))]
         rows.add_masks(count, [*unwritten, *further])
 
