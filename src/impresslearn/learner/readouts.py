@@ -128,38 +128,33 @@ class Readouts:
         head, classes = backbone.own_head, len(task.data[1])
         bias = head is not None and len(head.shapes) == 2
         fit = ReadoutFit(features, targets, classes, projection=projection, bias=bias)
+
+        def joined(
+            numbers: tuple[Tensor, ...], grids: Grids | None, used: int = number
+        ) -> Coefficients:
+            moved = tuple(values.to(backbone.device) for values in numbers)
+            part = Readout(len(moved[0]), used, residual)
+            if grids is not None:
+                grids = (*(body.grids or ()), *grids)
+            return Coefficients((*body.parts, part), (*body.numbers, moved), body.num_masks, grids)
+
         if self.settings.precision != "coded":
-            return self._with_numbers(body, number, fit.exact(), None, residual)
+            return joined(fit.exact(), None)
         room, price = room_of(self.store, self.settings, task), self.settings.bit_price
         if room is None:
-            return self._with_numbers(body, number, *fit.rounded(price), residual)
+            return joined(*fit.rounded(price))
         # Bytes beside the weights' code: of the body, the bias, models, steps and whole words.
         surplus = store_coefficients(body, "coded", backbone, classes).nbytes if body.parts else 0
         while surplus <= room:
             bits = 8 * (room - surplus)
             suited = fit.within(bits)
             used = number if suited.is_projected else 0
-            learned = self._with_numbers(body, used, *suited.rounded(price, bits), residual)
+            learned = joined(*suited.rounded(price, bits), used)
             size = store_coefficients(learned, "coded", backbone, classes).nbytes
             if size <= room:
                 return learned
             surplus += size - room
         raise does_not_fit(task.name, self.settings.max_bytes)
-
-    def _with_numbers(
-        self,
-        body: Coefficients,
-        projection: int,
-        numbers: tuple[Tensor, ...],
-        grids: Grids | None,
-        residual: bool,
-    ) -> Coefficients:
-        """A body's numbers and a readout's."""
-        moved = tuple(values.to(self.store.backbone.device) for values in numbers)
-        part = Readout(len(moved[0]), projection, residual)
-        if grids is not None:
-            grids = (*(body.grids or ()), *grids)
-        return Coefficients((*body.parts, part), (*body.numbers, moved), body.num_masks, grids)
 
     def first_projection(self, features: Tensor, num_masks: int, residual: bool) -> Numbered:
         """Learns the projection that all readouts share from the first task with enough examples.
