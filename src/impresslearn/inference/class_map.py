@@ -6,7 +6,6 @@ directions V in which it varies more. Classes are Gaussian, and equally likely w
 
     p(f | class c of task t) = N(f; μ_c, Σ + V_tᵀV_t),    p(f | t) = mean over its classes
 
-
 Labels are still predicted by the task itself. Features that are never negative, as behind a ReLU,
 are skewed: the map takes their square roots. Means are coded in steps of about their error.
 """
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.errors import InputError
+from impresslearn.inference.feature_scores import class_means
 
 # The covariance is mixed with equal variances: their share is the number of features over the
 # number of examples, and at most this.
@@ -187,9 +187,7 @@ class ClassMap:
 def _centred(features: Tensor, targets: Tensor, roots: bool) -> tuple[Tensor, Tensor]:
     """Class means (K, d), and features (n, d) less the mean of their class."""
     table, places = _table(features, roots), targets.cpu()
-    sizes = torch.bincount(places)
-    sums = table.new_zeros(len(sizes), table.shape[1]).index_add_(0, places, table)
-    means = sums / sizes[:, None]
+    means = class_means(table, places, int(places.max()) + 1)
     return means, table - means[places]
 
 

@@ -179,10 +179,6 @@ class SeenFeatures:
         relative = {name: distances[rows] for name, distances in self.relative.items()}
         return SeenFeatures({}, self.central[rows], relative)
 
-    def scores(self, task: str, profile: FeatureProfile) -> Tensor:
-        """(n,) how foreign each input is to a task: on own ones 0 on average, give or take 1."""
-        return profile.scores(self.relative[task], self.central)
-
 
 # Gradients are on here, whatever mode the caller is in.
 @torch.inference_mode(False)
@@ -369,10 +365,12 @@ def _judge(
     assert leader is not None
     _, in_order, losses_in_order = zip(*sorted(judged), strict=True)
     lowest, best, logits, winner = leader
-    if isinstance(winner.profile, FeatureProfile):
-        odds = UNKNOWN_SLOPE * winner.profile.excess(seen.scores(winner.name, winner.profile))
+    profile = winner.profile
+    if isinstance(profile, FeatureProfile):
+        scores = profile.scores(seen.relative[winner.name], seen.central)
+        odds = UNKNOWN_SLOPE * profile.excess(scores)
     else:
-        odds = unknown_odds(backbone, winner.profile, inputs, logits)
+        odds = unknown_odds(backbone, profile, inputs, logits)
     losses_and_none = torch.tensor([*losses_in_order, lowest - odds], dtype=torch.float64)
     likely = (-losses_and_none).softmax(dim=0)
     return _guess(in_order, likely[:-1], best, float(likely[-1]), method)
@@ -390,8 +388,7 @@ def _objective(
     temperatures = []
     for task in tasks:
         few = task.statistics is not None and task.statistics.has_few_features
-        usual = FEW_FEATURES_TEMPERATURE if few else TEMPERATURE
-        temperatures.append(temperature or usual)
+        temperatures.append(temperature or (FEW_FEATURES_TEMPERATURE if few else TEMPERATURE))
     return objective / objective.new_tensor(temperatures)
 
 
@@ -404,24 +401,21 @@ def input_mismatch(
     all means are known: a Gaussian's evidence, all of it independent, times `FEW_FEATURES_WEIGHT`.
     """
     mismatch = torch.zeros(len(tasks), dtype=torch.float64)
-    for few in (True, False):
-        known: dict[int, InputStatistics] = {}
-        for place, task in enumerate(tasks):
-            statistics = task.statistics
-            if statistics is not None and statistics.has_few_features is few:
-                known[place] = statistics
-        if not known:
-            continue
-        places, statistics_of = list(known), list(known.values())
-        seen = signals(backbone, inputs, logits[places])
-        usual = 2.0 + len(statistics_of[0].means)
-        away = distances(statistics_of, seen).mean(dim=1).double() - usual
-        if few:
-            spreads = away.new_tensor([statistics.spread for statistics in statistics_of]).log()
-            away = away / 2 + seen.shape[-1] * spreads
-            mismatch[places] = FEW_FEATURES_WEIGHT * len(inputs) * away
-        else:
-            mismatch[places] = DISTANCE_WEIGHT * math.sqrt(len(inputs)) * away
+    known: dict[int, InputStatistics] = {}
+    for place, task in enumerate(tasks):
+        if task.statistics is not None:
+            known[place] = task.statistics
+    if not known:
+        return mismatch
+    places, statistics = list(known), list(known.values())
+    seen = signals(backbone, inputs, logits[places])
+    away = distances(statistics, seen).mean(dim=1).double() - (2.0 + len(statistics[0].means))
+    if statistics[0].has_few_features:  # the network's inputs decide, so all tasks are alike
+        spreads = away.new_tensor([each.spread for each in statistics]).log()
+        away = away / 2 + seen.shape[-1] * spreads
+        mismatch[places] = FEW_FEATURES_WEIGHT * len(inputs) * away
+    else:
+        mismatch[places] = DISTANCE_WEIGHT * math.sqrt(len(inputs)) * away
     return mismatch
 
 
