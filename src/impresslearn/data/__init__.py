@@ -15,13 +15,13 @@ from impresslearn.data.conversion import as_examples as as_examples
 from impresslearn.data.examples import MEMORY_LIMIT as MEMORY_LIMIT
 from impresslearn.data.examples import Augmentation as Augmentation
 from impresslearn.data.examples import Examples as Examples
+from impresslearn.data.examples import Features as Features
 from impresslearn.data.examples import Inputs as Inputs
 from impresslearn.data.examples import StreamedExamples as StreamedExamples
 from impresslearn.data.examples import as_inputs as as_inputs
 from impresslearn.data.examples import as_network_inputs as as_network_inputs
 from impresslearn.data.examples import data_fingerprint as data_fingerprint
-from impresslearn.data.features import Features as Features
-from impresslearn.data.features import inputs_behind as inputs_behind
+from impresslearn.data.examples import inputs_behind as inputs_behind
 from impresslearn.data.labels import Label as Label
 from impresslearn.data.labels import classes_of as classes_of
 from impresslearn.data.labels import encode_labels as encode_labels

@@ -164,6 +164,12 @@ class PlainShortcutBlock(nn.Module):
         return F.relu(maps + F.pad(shortcut, (0, 0, 0, 0, self.padding, self.padding)))
 
 
+def _plain_stage(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
+    blocks = [PlainShortcutBlock(in_channels, out_channels, stride)]
+    blocks += [PlainShortcutBlock(out_channels, out_channels, 1) for _ in range(2)]
+    return nn.Sequential(*blocks)
+
+
 class ResNet20(nn.Module):
     """Stem, three stages of three blocks with widths w, 2w, 4w, average pool and a linear head."""
 
@@ -173,18 +179,10 @@ class ResNet20(nn.Module):
         in_channels = check_integer("in_channels", in_channels, 1)
         self.input_shape: tuple[int | None, ...] = (in_channels, None, None)
         self.conv1, self.bn1 = _conv(in_channels, width, 3), nn.BatchNorm2d(width)
-        self.layer1: nn.Module
-        self.layer2: nn.Module
-        self.layer3: nn.Module
-        channels = width
-        for stage in (1, 2, 3):
-            blocks: list[nn.Module] = []
-            for number in range(3):
-                previous, channels = channels, width * 2 ** (stage - 1)
-                stride = 2 if stage > 1 and number == 0 else 1
-                blocks.append(PlainShortcutBlock(previous, channels, stride))
-            self.add_module(f"layer{stage}", nn.Sequential(*blocks))
-        self.linear = nn.Linear(channels, num_classes)
+        self.layer1 = _plain_stage(width, width, 1)
+        self.layer2 = _plain_stage(width, 2 * width, 2)
+        self.layer3 = _plain_stage(2 * width, 4 * width, 2)
+        self.linear = nn.Linear(4 * width, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, in_channels, height, width) -> logits (n, num_classes)."""

@@ -127,9 +127,9 @@ class Backbone(ReadOnlySettings):
         self.pretrained = pretrained
         self.head = head
         self.own_head = Head.of(module) if head == "own" else None
-        replaced = self.own_head.shapes if self.own_head else {}
+        self._head_shapes = self.own_head.shapes if self.own_head else {}
         layers = maskable_layers(module, skip, include)
-        self.layers = tuple(layer for layer in layers if layer.name not in replaced)
+        self.layers = tuple(layer for layer in layers if layer.name not in self._head_shapes)
         self.vocabulary = vocabulary_of(module)
         self.changing: dict[str, tuple[str, ...]] = {}
         self.checked = False
@@ -206,7 +206,7 @@ class Backbone(ReadOnlySettings):
         Its weights are zeros, and its bias is `head_bias`.
         """
         head: dict[str, Tensor] = {}
-        for name, shape in self.own_head.shapes.items() if self.own_head else ():
+        for name, shape in self._head_shapes.items():
             start = 0.0 if shape else self.head_bias
             rows = (num_classes, *shape)
             head[name] = torch.full(rows, start, dtype=self.head_dtype, device=self.device)
@@ -266,22 +266,21 @@ class Backbone(ReadOnlySettings):
         tensors.update(self.parameters_of(weights))
         if self.spec is None:  # a user's module may change its inputs in place
             inputs = inputs.clone()
-        named: dict[str, Tensor] = {}
-        if isinstance(inputs, Inputs):
-            arguments, named = inputs.arguments, inputs.named
-        else:
-            arguments = (inputs.flatten(1) if self.flattens else inputs,)
+        if not isinstance(inputs, Inputs):
+            inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
         view = self._view(mode)
         kept = self._attributes(view)
         own_device = self.device if device_is_set.get() else nullcontext()
         try:
             # Not strict: views for batch statistics lack the buffers that others pass in.
             with own_device:
-                logits = functional_call(view, tensors, arguments, named, strict=False)
+                logits = functional_call(
+                    view, tensors, inputs.arguments, inputs.named, strict=False
+                )
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
-            if line := self._explained(error, Inputs(*arguments, **named)):
+            if line := self._explained(error, inputs):
                 raise InputError(line) from error
             raise
         finally:
@@ -303,7 +302,7 @@ class Backbone(ReadOnlySettings):
             raise InputError(
                 f"{self.name} must return logits {(len(inputs), outputs)}"
                 f"{' in training' * view.training}, returned {got}; "
-                f"{self._advice(got, Inputs(*arguments, **named))}"
+                f"{self._advice(got, inputs)}"
             )
         return logits
 
@@ -344,13 +343,12 @@ class Backbone(ReadOnlySettings):
 
         Raises InputError for an unknown name, and for another shape.
         """
-        replaced = self.own_head.shapes if self.own_head else {}
         parameters: dict[str, Tensor] = {}
         for name, weight in weights.items():
             got = tuple(weight.shape)
             frozen = self.weights.get(name, self.small.get(name))
-            if name in replaced:
-                wanted = (got[:1] or (self.num_classes,)) + replaced[name]
+            if name in self._head_shapes:
+                wanted = (got[:1] or (self.num_classes,)) + self._head_shapes[name]
             elif frozen is not None:
                 wanted = tuple(frozen.shape)
             else:
@@ -436,13 +434,14 @@ class Backbone(ReadOnlySettings):
     def identity(self) -> str:
         """`fingerprint` of what features depend on, all but a head that tasks replace."""
         tensors = dict(chain(self.module.named_parameters(), self.module.named_buffers()))
-        head = self.own_head.shapes if self.own_head else {}
-        return self.fingerprint({name: each for name, each in tensors.items() if name not in head})
+        for name in self._head_shapes:
+            del tensors[name]
+        return self.fingerprint(tensors)
 
     def __getstate__(self) -> dict[str, Any]:
         # What `_link` makes anew. Copied tensors would no longer be the module's.
-        linked = {"weights", "small", "_like", "_small_groups", "_running_buffers"}
-        linked |= {"_fixed_buffers", "_local", "identity"}
+        linked = {"weights", "small", "_small_groups", "_running_buffers", "_fixed_buffers"}
+        linked |= {"_local", "identity"}
         return {name: value for name, value in self.__dict__.items() if name not in linked}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -458,7 +457,7 @@ class Backbone(ReadOnlySettings):
         # A network may be nothing but its head.
         names = [layer.parameter for layer in self.layers]
         names += [self.own_head.name] if self.own_head else []
-        self._like = self.module.get_parameter(names[0]).detach()
+        like = self.module.get_parameter(names[0])
         self._parts = {layer.name: layer for layer in self.layers if layer.part}
         self._small_groups = small_parameters(self.module, self.own_head)
         small: dict[str, Tensor] = {}
@@ -468,8 +467,7 @@ class Backbone(ReadOnlySettings):
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
         self._local = threading.local()
-        device, dtype = self._like.device, self._like.dtype
-        vars(self).update(weights=weights, small=small, device=device, dtype=dtype)
+        vars(self).update(weights=weights, small=small, device=like.device, dtype=like.dtype)
 
     def _attributes(self, view: nn.Module) -> list[tuple[nn.Module, dict[str, Any], set[str]]]:
         """The attributes that a pass changes, as they are before it, and the names it adds."""

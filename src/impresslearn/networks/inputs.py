@@ -110,8 +110,8 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     logits = probe.forward({}, inputs)
     _remember(backbone, probe._view("eval"), attributes)
     probe = copy.deepcopy(backbone)
-    passes = [probe.forward({}, inputs), probe.forward({}, inputs[_backwards(len(inputs))])]
-    passes[1] = passes[1][_backwards(len(inputs))]
+    backwards = torch.arange(len(inputs)).flip(0)
+    passes = [probe.forward({}, inputs), probe.forward({}, inputs[backwards])[backwards]]
     if not backbone.normalises_by_batch:
         alone = [probe.forward({}, inputs[place : place + 1]) for place in range(len(inputs))]
         passes.append(torch.cat(alone))
@@ -199,10 +199,6 @@ def _attributes_of(module: nn.Module) -> dict[str, dict[str, Any]]:
         name: {key: value for key, value in vars(owner).items() if key not in INTERNAL}
         for name, owner in module.named_modules()
     }
-
-
-def _backwards(count: int) -> Tensor:
-    return torch.arange(count - 1, -1, -1)
 
 
 def _check_head(

@@ -61,7 +61,8 @@ SQRT_HALF = 0.7071067811865476
 # Of the logarithm's series, whose first term left out is below 1e-19 of the first.
 TERMS = 12
 
-_builders: dict[str, Callable[..., nn.Module]] = {}
+BUILT_IN = (lenet_300_100, linear, resnet18, resnet20, resnet50)
+_builders: dict[str, Callable[..., nn.Module]] = {each.__name__: each for each in BUILT_IN}
 
 
 def register_backbone(name: str) -> Callable[[Builder], Builder]:
@@ -365,7 +366,3 @@ def _check_gain(gain: float | None, init: str) -> float:
     if not number > 0:
         raise InputError(f"gain must be a positive number, got {gain!r}")
     return number
-
-
-for built_in in (lenet_300_100, linear, resnet18, resnet20, resnet50):
-    register_backbone(built_in.__name__)(built_in)
