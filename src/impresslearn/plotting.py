@@ -312,10 +312,7 @@ def heatmap(
 
 
 def save_chart(chart: Any, path: str | os.PathLike) -> Path:
-    """Writes a chart as a picture, without a browser; returns the path.
-
-    - chart: an Altair chart
-    - path: ends in .svg, .pdf or .png
+    """Writes an Altair chart as .svg, .pdf or .png, without a browser; returns the path.
 
     Raises InputError for another ending, and where the file cannot be written.
     """

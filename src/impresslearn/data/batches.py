@@ -29,20 +29,12 @@ class BatchSource(Protocol):
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
-        """Batches of inputs and class indices.
-
-        - `batch_size`: rows per batch.
-        - `generator`: shuffles; None (the default) keeps the order and makes parts of even size.
-        """
+        """Batches of inputs and class indices: shuffled, or without a generator in even parts."""
         ...
 
 
 def even_parts(count: int, most: int) -> list[int]:
-    """Sizes of the parts, equal up to one, in which rows are computed.
-
-    - `count`: number of rows.
-    - `most`: rows per part; one more is allowed where a part of a single row would be left.
-    """
+    """Sizes, equal up to one, of parts of at most `most` rows; one more if one would be alone."""
     # Norms with the statistics of the batch get bad ones from a small remainder, none from one row.
     parts = -(-count // most)
     if most > 1:
@@ -125,8 +117,6 @@ def loaded(
 ) -> Iterator[tuple[Tensor, list[Any]]]:
     """Batches (inputs, labels) that a `DataLoader` reads; errors of its workers are one line.
 
-    - `dataset`: pairs (input, label).
-    - `workers`: processes that read; 0 reads in this process.
     - `generator`: seeds the global generators for each batch, or for each epoch of a worker.
     - `settings`: more arguments of the `DataLoader`.
     """

@@ -52,12 +52,9 @@ def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
 
 
 def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
-    """The classes of a training set.
+    """The classes of a training set, by its labels (n,).
 
-    - `labels`: (n,), as `label_array` returns them.
-    - `outputs`: outputs of the network; None if any number of classes fits.
-
-    Raises InputError for a single class, and for more classes than outputs.
+    Raises InputError for a single class, and for more classes than outputs (None for no limit).
     """
     classes = classes_of(labels)
     if len(classes) < 2:
@@ -75,10 +72,8 @@ def grown_classes(
 ) -> tuple[Label, ...]:
     """The classes of a task, followed by the classes that only the new data have.
 
-    - `known`, `added`: classes of the task and of the new data.
-    - `outputs`: outputs of the network; None if any number of classes fits.
-
-    Raises InputError for integers where the task has strings or the reverse, and for too many.
+    Raises InputError for integers where the task has strings or the reverse, and for more classes
+    than outputs (None for no limit).
     """
     if type(known[0]) is not type(added[0]):
         raise InputError(

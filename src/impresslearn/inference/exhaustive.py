@@ -17,20 +17,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from impresslearn.data import Features, Inputs
-from impresslearn.errors import InputError, StoppedError
+from impresslearn.errors import StoppedError
 from impresslearn.inference.feature_scores import FeatureProfile
 from impresslearn.inference.unknown import InputStatistics, TaskProfile
 from impresslearn.kernels import mix
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.architectures import LeNet
-from impresslearn.networks.prediction import TaskView
+from impresslearn.networks.prediction import TaskView, finite
 
 # Limit on the bytes of the tasks that are run together.
 CHUNK_BYTES = 32 * 2**20
@@ -88,6 +89,7 @@ class Outputs(NamedTuple):
     logits: Tensor
 
 
+@torch.no_grad()
 def outputs_of_tasks(
     backbone: Backbone,
     bank: MaskBank,
@@ -102,34 +104,15 @@ def outputs_of_tasks(
     Equal up to rounding to the logits of each task's view. Raises InputError for logits that are
     not finite, and StoppedError once `stopping` says so.
     """
-    stopped = stopping.get()
-    for outputs in _outputs(backbone, bank, tasks, inputs, features):
-        if stopped():
-            raise StoppedError("the answer is no longer wanted")
-        if not torch.isfinite(outputs.logits).all():
-            raise InputError(
-                "the outputs of the network are NaN or infinite; check the scale of the inputs"
-            )
-        yield outputs
-
-
-@torch.no_grad()
-def _outputs(
-    backbone: Backbone,
-    bank: MaskBank,
-    tasks: Collection[KnownTask],
-    inputs: Tensor | Inputs,
-    known: Mapping[Hashable, Tensor] | None,
-) -> Iterator[Outputs]:
     if not isinstance(inputs, Features):
         backbone.check_inputs(inputs)
     perceptron = Perceptron.of(backbone, bank, inputs, len(tasks))
-    features = SharedFeatures(backbone, inputs, known)
+    shared = SharedFeatures(backbone, inputs, features)
     # Only these need equal numbers of classes: the others are chunks of one task.
     by_classes: dict[int, list[tuple[int, KnownTask]]] = {}
     for position, task in enumerate(tasks):
         if perceptron is None or task.mixture is None or task.is_mask:
-            yield Outputs([position], [task], features.logits(task.view())[None])
+            yield _wanted([position], [task], shared.logits(task.view())[None])
         else:
             by_classes.setdefault(task.num_classes, []).append((position, task))
     if perceptron is None:
@@ -142,8 +125,13 @@ def _outputs(
                 positions.append(position)
                 chunk.append(task)
                 mixtures.append(task.mixture())
-            logits = perceptron.logits(mixtures)[:, :, :num_classes]
-            yield Outputs(positions, chunk, logits)
+            yield _wanted(positions, chunk, perceptron.logits(mixtures)[:, :, :num_classes])
+
+
+def _wanted(positions: list[int], tasks: list[KnownTask], logits: Tensor) -> Outputs:
+    if stopping.get()():
+        raise StoppedError("the answer is no longer wanted")
+    return Outputs(positions, tasks, finite(logits))
 
 
 class SharedFeatures:
@@ -162,13 +150,11 @@ class SharedFeatures:
         """(n, K), as `TaskView.outputs`."""
         if view.feature_keys is None or isinstance(self._inputs, Features):
             return view.outputs(self._backbone, self._inputs)
-        total = None
+        parts = []
         for key, weights in zip(view.feature_keys, (view.weights, *view.others), strict=True):
             network = TaskView(weights, view.statistics, view.num_classes, view.mode)
-            logits = self._logits_of(network, key)
-            total = logits if total is None else total + logits
-        assert total is not None
-        return total
+            parts.append(self._logits_of(network, key))
+        return reduce(torch.add, parts)
 
     def _logits_of(self, network: TaskView, key: Hashable) -> Tensor:
         if key in self._features:

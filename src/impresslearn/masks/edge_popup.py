@@ -172,8 +172,6 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
 
     Among equal scores the earlier position wins, so that a mask is the same on every machine.
 
-    - `scores`: floats of any shape.
-    - `ones`: from 0 to the number of scores.
     - `score_rule`: "score" ranks the scores themselves, "magnitude" their absolute values.
 
     Raises TrainingError for NaN scores, and InputError for another count or rule.

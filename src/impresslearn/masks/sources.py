@@ -6,8 +6,8 @@
 | disjoint | every weight in exactly one of them | seeds |
 | disjoint_kernels | the same, but the kernels of convolutions stay whole | seeds |
 
-Draws use NumPy's Philox stream of integers, the same on every
-machine and version, because a store keeps nothing but the seeds.
+Draws use NumPy's Philox stream of integers, the same on every machine and version, because a store
+keeps nothing but the seeds.
 """
 
 from __future__ import annotations

@@ -38,8 +38,6 @@ def ones_per_layer(
 ) -> tuple[int, ...]:
     """The number of ones that a mask has in each layer, at least one per layer.
 
-    - `layers`: the layers of the network.
-    - `sparsity`: the share of zeros, in [0, 1).
     - `allocation`: "uniform", the same share in every layer, or "erdos_renyi", whose sum over
       layers is exactly round((1 - sparsity) * weights).
 

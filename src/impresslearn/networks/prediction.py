@@ -54,11 +54,7 @@ class TrainingPhase:
         shared: Statistics | None = None,
         present: Statistics | None = None,
     ) -> TrainingPhase:
-        """Fresh statistics, or copies of present ones, or the frozen shared ones.
-
-        - `shared`: statistics that all tasks share, None before the first task gathered them.
-        - `present`: statistics of the task that is learned on.
-        """
+        """Fresh statistics, or copies of the task's present ones, or the frozen shared ones."""
         if not backbone.has_statistics:
             return cls("train", None)
         if backbone.shares_statistics and shared is not None:
@@ -102,14 +98,9 @@ class TaskView:
         With `batch` norm statistics the inputs of one forward pass depend on one another, so the
         parts are as even as possible and have at most `batch_size` inputs.
 
-        Raises InputError for logits that are not finite, which would pass for the first class.
+        Raises InputError for logits that are not finite.
         """
-        logits = self.outputs(backbone, inputs, batch_size)
-        if not torch.isfinite(logits).all():
-            raise InputError(
-                "the outputs of the network are NaN or infinite; check the scale of the inputs"
-            )
-        return logits
+        return finite(self.outputs(backbone, inputs, batch_size))
 
     def outputs(
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
@@ -168,6 +159,14 @@ class TaskView:
                 parts.append(compute(weights, part, self.statistics, self.mode))
             results.append(torch.cat(parts))
         return results
+
+
+def finite(logits: Tensor) -> Tensor:
+    """The logits. Raises InputError for NaN or infinite ones, which would pass for a class."""
+    if not torch.isfinite(logits).all():
+        line = "the outputs of the network are NaN or infinite; check the scale of the inputs"
+        raise InputError(line)
+    return logits
 
 
 def rows_per_pass(inputs: Tensor | Inputs) -> int:
@@ -234,7 +233,6 @@ class WeightCache:
     def get(self, name: str, make: Callable[[], Weights], evict_others: bool = True) -> Weights:
         """The weights kept under `name`, made if they are not there.
 
-        - `name`: the key of these weights.
         - `make`: mixes the weights; runs without the lock, so that other threads are served.
         - `evict_others`: False keeps new weights only where there is room, so that going through
           all tasks once does not drop the weights in use.
@@ -274,8 +272,6 @@ def remeasured(
     layers behind it and taken out again. Norms that are not called keep the statistics that tasks
     start from.
 
-    - `weights`: layer name -> effective weights.
-    - `inputs`: one batch.
     - `settle`: given the prefix of a norm's buffers and the means and variances (channels,),
       float64, of its input, returns the means and variances that the norm uses and that are
       returned.

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from impresslearn.coefficients.readout import Readout
 from impresslearn.data import Inputs
-from impresslearn.errors import InputError
-from impresslearn.networks.prediction import TaskView
+from impresslearn.networks.prediction import TaskView, finite
 from impresslearn.store.tasks import LearnedTask
 
 
@@ -87,8 +86,4 @@ def _stacked(
         store.has_plain_head = torch.allclose(alone, logits[:1], rtol=1e-3, atol=1e-4)
         if not store.has_plain_head:
             return None
-    if not torch.isfinite(logits).all():
-        raise InputError(
-            "the outputs of the network are NaN or infinite; check the scale of the inputs"
-        )
-    return logits
+    return finite(logits)
