@@ -18,7 +18,7 @@ from impresslearn import (
     methods,
     random_bank,
 )
-from impresslearn.data import Examples, StreamedExamples
+from impresslearn.data import Preprocessing
 from impresslearn.data.file_reader import FileReader, NamedInputs
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import MaskableLayer
@@ -100,14 +100,14 @@ BASELINES: dict[str, Callable[[], Any]] = {
 }
 
 
-def read_examples(path: Any, **settings: Any) -> Examples | StreamedExamples:
-    """Labelled examples of a file, with the settings of a `FileReader`."""
-    return FileReader(**settings).examples(path)
+def read_examples(path: Any, label_column: str | None = None, **layout: Any) -> Any:
+    """Labelled examples of a file, as a `FileReader` of this `Preprocessing` reads them."""
+    return FileReader(label_column, Preprocessing(**layout)).examples(path)
 
 
-def read_inputs(path: Any, **settings: Any) -> NamedInputs:
-    """Inputs of a file, with the settings of a `FileReader`."""
-    return FileReader(**settings).inputs(path)
+def read_inputs(path: Any, label_column: str | None = None, **layout: Any) -> NamedInputs:
+    """Inputs of a file, as a `FileReader` of this `Preprocessing` reads them."""
+    return FileReader(label_column, Preprocessing(**layout)).inputs(path)
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:

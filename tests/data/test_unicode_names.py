@@ -49,7 +49,8 @@ def test_files(tmp_path, suffix):
         table.to_csv(path, index=False)
     else:
         table.to_parquet(path)
-    reader = FileReader(label_column=f"{ONE}2", columns=[TWO] if suffix != ".npz" else None)
+    columns = None if suffix == ".npz" else [TWO]
+    reader = FileReader(f"{ONE}2", il.Preprocessing(columns=columns))
     assert reader.examples(path).labels.tolist() == LABELS.tolist()
 
 

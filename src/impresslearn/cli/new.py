@@ -191,13 +191,13 @@ def read_typical(
 
     settings = settings_of(prepare, "--prepare")
     checked = Preprocessing(**settings)
-    reader = FileReader(label_column, checked.shape, checked.size)
-    columns = None
+    layout = Preprocessing(checked.shape, size=checked.size)
+    reader, columns = FileReader(label_column, layout), None
     tasks: dict[str, Examples | StreamedExamples] = {}
     for name, path in paths.items():
         # The first table with named columns sets their order for all others.
         columns = columns or reader.column_names(path)
-        tasks[name] = replace(reader, columns=columns).examples(path)
+        tasks[name] = FileReader(label_column, replace(layout, columns=columns)).examples(path)
     typical = next(iter(tasks.values()))
     settings = {"pixels": typical.pixels, "columns": columns} | settings
     if standardise:

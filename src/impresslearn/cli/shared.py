@@ -137,13 +137,13 @@ def existing_store(store: Path) -> Path:
 
 def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "FileReader":
     """A reader that gives files the shape, image size and column order of a learner's inputs."""
+    from impresslearn.data import Preprocessing
     from impresslearn.data.file_reader import FileReader
 
-    prepared = learner.settings.preprocessing
-    if prepared is None:
-        return FileReader(label_column)
+    prepared = learner.settings.preprocessing or Preprocessing()
     # The learner itself subtracts the mean and divides by the deviation.
-    return FileReader(label_column, prepared.shape, prepared.size, prepared.columns)
+    layout = Preprocessing(prepared.shape, size=prepared.size, columns=prepared.columns)
+    return FileReader(label_column, layout)
 
 
 def accept_every_character() -> None:

@@ -240,7 +240,11 @@ def _from_dataset(dataset: Dataset, memory_limit: int, workers: int) -> Examples
             labels.append(label)
         return replace(pair(values, labels), pixels=pixels)
     workers = 0 if fits else workers  # to start processes takes longer than to read few data
-    known = _known_labels(dataset)
+    # These spare a reading of all images.
+    torchvision = type(dataset).__module__.startswith("torchvision.datasets.")
+    changed = getattr(dataset, "target_transform", None) is not None
+    trusted = images or (torchvision and not changed)
+    known: Any = getattr(dataset, "targets", None) if trusted else None
     if known is None:
         known = []
         generator = torch.Generator().manual_seed(0)
@@ -264,12 +268,3 @@ def _draws_at_random(items: _Items) -> bool:
             if not torch.equal(value, items[int(index)][0]):
                 return True
         return generator_states() != before
-
-
-def _known_labels(dataset: Any) -> Any:
-    """The labels that spare a reading of all images; None if the items themselves must be read."""
-    torchvision = type(dataset).__module__.startswith("torchvision.datasets.")
-    changed = getattr(dataset, "target_transform", None) is not None
-    if isinstance(dataset, ImageFiles) or (torchvision and not changed):
-        return getattr(dataset, "targets", None)
-    return None

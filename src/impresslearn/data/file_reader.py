@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,20 +68,15 @@ class FileReader:
 
     - `label_column`: the name of a table's label column. None (the default): the column label,
       target, class or y.
-    - `shape`: of one input, as in `Preprocessing`. Images are read as grey if it has one number per
-      pixel, else as RGB.
-    - `size`: of images, as in `Preprocessing`.
-    - `columns`: the names of a table's input columns in the order of the inputs; None (the default)
-      takes all columns in the order of the file.
+    - `layout`: the shape of inputs, the size of images and the columns of tables. Images are read
+      as grey if the shape has one number per pixel, else as RGB.
 
     Both methods raise MissingDataError if a path does not exist, MissingDependencyError for images
     without Pillow and tables without pandas, and InputError for a file that cannot be used.
     """
 
     label_column: str | None = None
-    shape: Sequence[int] | None = None
-    size: int | None = None
-    columns: Sequence[str] | None = None
+    layout: Preprocessing = field(default_factory=Preprocessing)
 
     def examples(self, path: str | Path) -> Examples | StreamedExamples:
         """Labelled examples from a file or folder.
@@ -93,12 +88,11 @@ class FileReader:
         with naming(path):
             if path.is_dir():
                 files = [file for images in class_images(path).values() for file in images]
-                return as_examples(image_files(files, self._preprocessing()))
+                return as_examples(image_files(files, self.layout))
             inputs, labels = self._arrays(path, labelled=True)
             examples = as_examples((inputs, labels))
             assert isinstance(examples, Examples)
-            arranged = self._preprocessing().arranged(one_tensor(examples.inputs))
-            return replace(examples, inputs=arranged)
+            return replace(examples, inputs=self.layout.arranged(one_tensor(examples.inputs)))
 
     def inputs(self, path: str | Path) -> NamedInputs:
         """Inputs without labels, and a name for each.
@@ -111,7 +105,7 @@ class FileReader:
             if path.is_dir() or path.suffix.lower() in SUFFIXES:
                 return self._images(flat_images(path) if path.is_dir() else [path])
             array, _ = self._arrays(path, labelled=False)
-            inputs = self._preprocessing().arranged(as_inputs(array))
+            inputs = self.layout.arranged(as_inputs(array))
             if len(inputs) == 0:
                 raise InputError(f"{path} holds no input")
             names = tuple(map(str, range(1, len(inputs) + 1)))
@@ -130,11 +124,8 @@ class FileReader:
             return name.casefold() in LABEL_NAMES
         return name == composed(self.label_column)
 
-    def _preprocessing(self) -> Preprocessing:
-        return Preprocessing(self.shape, size=self.size, columns=self.columns)
-
     def _images(self, files: Sequence[Path]) -> NamedInputs:
-        examples = as_examples(image_files(files, self._preprocessing()))
+        examples = as_examples(image_files(files, self.layout))
         if isinstance(examples, StreamedExamples):
             raise InputError(f"the {len(files)} images do not fit in memory; give some at a time")
         names = tuple(file.name for file in files)
@@ -158,7 +149,7 @@ class FileReader:
         raise InputError(f"cannot read {path}; expected {images}, .npy, .npz, .csv or .parquet")
 
     def _table(self, path: Path, labelled: bool) -> tuple[DataFrame, Series | None]:
-        """The input columns of a table, in the order of `columns`, and its label column."""
+        """The input columns of a table, in the order of the layout, and its label column."""
         frame = _read_table(path, self._is_label)
         if not len(frame):
             raise InputError("the table holds a header and no row below it")
@@ -171,12 +162,11 @@ class FileReader:
                 "column of the labels with --label-column"
             )
         inputs = frame.drop(columns=labels)
-        if self.columns is None and not labels and all(map(_is_number, names)):
+        if self.layout.columns is None and not labels and all(map(_is_number, names)):
             raise InputError(f"the first line must name the columns, it has {some(names)}")
         if not len(inputs.columns):
             raise InputError("there is no column besides the label")
-        ordered = self._preprocessing().ordered(inputs)
-        return ordered, frame[labels[0]] if labels else None
+        return self.layout.ordered(inputs), frame[labels[0]] if labels else None
 
 
 def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:

@@ -159,9 +159,9 @@ class FeatureProfile:
         far = (central.log() - far_mean) / far_spread
         return near + FAR * (far.abs() - FREE).clamp_min(0)
 
-    def excess(self, scores: Tensor) -> float:
+    def excess(self, relative: Tensor, central: Tensor) -> float:
         """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
-        return exceeded_by(self.numbers[6:], scores)
+        return exceeded_by(self.numbers[6:], self.scores(relative, central))
 
 
 def log_ratios(space: FeatureSpace, coordinates: Tensor, means: Tensor) -> Tensor:

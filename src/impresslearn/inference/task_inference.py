@@ -367,8 +367,7 @@ def _judge(
     lowest, best, logits, winner = leader
     profile = winner.profile
     if isinstance(profile, FeatureProfile):
-        scores = profile.scores(seen.relative[winner.name], seen.central)
-        odds = UNKNOWN_SLOPE * profile.excess(scores)
+        odds = UNKNOWN_SLOPE * profile.excess(seen.relative[winner.name], seen.central)
     else:
         odds = unknown_odds(backbone, profile, inputs, logits)
     losses_and_none = torch.tensor([*losses_in_order, lowest - odds], dtype=torch.float64)

@@ -111,10 +111,7 @@ def weights_under(
 
 
 def accuracy(
-    backbone: Backbone,
-    masked: Any,
-    data: Any,
-    classes: Sequence[Label] | None = None,
+    backbone: Backbone, masked: Any, data: Any, classes: Sequence[Label] | None = None
 ) -> float:
     """The accuracy in [0, 1] of a mask over the network's own weights on a labelled task.
 

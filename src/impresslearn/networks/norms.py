@@ -94,15 +94,12 @@ def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
 
 def untrained(module: nn.Module) -> bool:
     """Whether batch norms keep running statistics and have gathered none: mean 0, variance 1."""
-    is_tracked = False
-    for _, norm in batch_norms(module):
-        mean, variance = norm.running_mean, norm.running_var
-        if mean is None or variance is None:
-            continue
-        if mean.any() or (variance != 1).any():
+    names = statistic_names(module)
+    for name in names:
+        initial = 1 if name.endswith("running_var") else 0
+        if (module.get_buffer(name) != initial).any():
             return False
-        is_tracked = True
-    return is_tracked
+    return bool(names)
 
 
 def statistic_names(module: nn.Module) -> tuple[str, ...]:

@@ -49,10 +49,7 @@ class TrainingPhase:
 
     @classmethod
     def begin(
-        cls,
-        backbone: Backbone,
-        shared: Statistics | None = None,
-        present: Statistics | None = None,
+        cls, backbone: Backbone, shared: Statistics | None = None, present: Statistics | None = None
     ) -> TrainingPhase:
         """Fresh statistics, or copies of the task's present ones, or the frozen shared ones."""
         if not backbone.has_statistics:

@@ -31,13 +31,7 @@ from impresslearn.checks import (
     plain_json,
 )
 from impresslearn.errors import InputError
-from impresslearn.networks.architectures import (
-    lenet_300_100,
-    linear,
-    resnet18,
-    resnet20,
-    resnet50,
-)
+from impresslearn.networks.architectures import lenet_300_100, linear, resnet18, resnet20, resnet50
 from impresslearn.networks.backbone import Backbone
 from impresslearn.networks.layers import MASKABLE, HeadKind, last_layer, maskable_layers, unwrapped
 from impresslearn.networks.norms import buildable, convert_batch_norms, untrained
