@@ -28,7 +28,6 @@ from impresslearn.networks import Backbone, adapt, create_backbone
 from impresslearn.networks.architectures import resnet20
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.networks.prediction import Statistics
-from impresslearn.networks.registry import OLDER_SPEC
 
 PREFIX = "statistics/"
 # The settings of `load_task` that features depend on.
@@ -212,7 +211,8 @@ def _backbone(settings: str, device: str, data: str) -> Backbone:
         how = {key: named[key] for key in ("norm", "head") if key in named}
         return adapt(module, input_shape=module.input_shape, **how).to(device)
     # What a job leaves out is as it was for the networks behind the records and caches.
-    return create_backbone(**OLDER_SPEC | named).to(device)
+    older = {"init": "kaiming_normal", "gain": 1.0, "init_version": 1}
+    return create_backbone(**older | named).to(device)
 
 
 @lru_cache(maxsize=512)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from impresslearn.networks import create_backbone
-from impresslearn.networks.registry import OLDER_SPEC, fill_weights, standard_normals
+from impresslearn.networks.registry import fill_weights, standard_normals
 from toys import refused
 
 
@@ -81,7 +81,8 @@ def test_the_networks_are_those_of_every_other_machine():
 
 def test_version_1_is_what_torch_draws():
     """In stores and jobs from before there was a choice, or another default."""
-    backbone = create_backbone("lenet_300_100", 3, seed=4, in_features=20, **OLDER_SPEC)
+    older = {"init": "kaiming_normal", "gain": 1.0, "init_version": 1}
+    backbone = create_backbone("lenet_300_100", 3, seed=4, in_features=20, **older)
     generator = torch.Generator().manual_seed(4)
     for layer in backbone.layers:
         values = torch.randn(layer.shape, generator=generator) * (2 / layer.fan_in) ** 0.5

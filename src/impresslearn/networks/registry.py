@@ -43,8 +43,6 @@ Init = Literal["signed_constant", "kaiming_normal"]
 # 97.3–97.5% (gain 3: 96.7–97.4%, gain 0.5: 84%). The paper's gain is 1.
 GAINS: dict[str, float] = {"signed_constant": 2.0, "kaiming_normal": 1.0}
 INIT_VERSION = 2
-# What a spec in an older record means where it does not name these settings.
-OLDER_SPEC: dict[str, Any] = {"init": "kaiming_normal", "gain": 1.0, "init_version": 1}
 RESERVED = frozenset({"name", "seed", "init", "gain", "init_version", "head"})
 # Pairs drawn at a time: their arrays fit the cache. The numbers do not depend on it.
 CHUNK = 2**14
