@@ -180,8 +180,6 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
     if not 0 <= ones <= scores.numel():
         raise InputError(f"cannot keep {ones} of {scores.numel()} weights")
     ranked = scores.detach().abs() if score_rule == "magnitude" else scores.detach()
-    if ranked.numel() == 0:
-        return torch.zeros_like(ranked, dtype=torch.bool)
     threshold, reached = _threshold(ranked, max(ones, 1))
     mask = ranked >= threshold
     if reached > ones:
