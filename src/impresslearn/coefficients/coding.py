@@ -220,9 +220,8 @@ def _code_matrix(coder: _Writer, levels: Levels) -> Levels:
     mask = coder.positions(levels)
     values = levels[mask]
     sizes, positive = np.abs(values), values > 0
-    both = positive.any() and not positive.all()
     share = 255 * bool(positive.any())
-    if both:
+    if share and not positive.all():
         share = min(max(round(255 * float(positive.mean())), 1), 254)
     ratio = _Counts.of(values).fit()[1][1]
     if sizes.max(initial=1) > 1:
@@ -230,7 +229,8 @@ def _code_matrix(coder: _Writer, levels: Levels) -> Levels:
     share = int(coder.code([share], stream.model.Uniform(256))[0])
     ratio = int(coder.code([ratio], stream.model.Uniform(len(RATIOS)))[0])
     if 0 < share < 255:
-        positive = coder.code(positive, _signs(share)) > 0
+        likely = stream.model.Bernoulli((WHOLE * share // 255) / WHOLE, perfect=False)
+        positive = coder.code(positive, likely) > 0
     else:
         positive = np.full(len(values), share == 255)
     if ratio:
@@ -288,11 +288,6 @@ def _shared_models(vectors: Sequence[Levels]) -> list[tuple[int, int]]:
     for counts, length in runs:
         models += [counts.fit()[1]] * length
     return models
-
-
-@lru_cache(maxsize=256)
-def _signs(share: int) -> stream.model.Model:
-    return stream.model.Bernoulli((WHOLE * share // 255) / WHOLE, perfect=False)
 
 
 @lru_cache(maxsize=256)

@@ -211,9 +211,7 @@ class RealParameters:
     """Tensors that are trained as they are; the counterpart of `QuantizedParameters`."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.parameters = []
-        for tensor in tensors:
-            self.parameters.append(tensor.requires_grad_(True))
+        self.parameters = [tensor.requires_grad_(True) for tensor in tensors]
 
     def values(self) -> list[Tensor]:
         """The tensors."""
@@ -259,43 +257,39 @@ def _leaves(
 ) -> list[Any]:
     """The leaves of the optimisation: one object for all dense tensors, and one per sparse part."""
     is_coded, device = spec.bit_price is not None, backbone.device
-    values, shapes, grids, speeds, sparse = [], [], [], [], []
-    place = 0
+    values, grids, speeds, sparse = [], [], [], []
+    kept_grids = grouped(present.grids, layouts) if present and present.grids else None
     for number, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
-        tensors = []
         starts = () if part.is_sparse else part.start(backbone, bank, num_masks, is_coded)
-        for index, numbers in enumerate(present.numbers[number] if present else ()):
-            # A head grows by columns as they start, one for each new class.
-            filler = starts[index].value if starts else 0.0
-            filler = 0.0 if isinstance(filler, Tensor) else filler
-            grown = torch.full(layout[index].shape, filler, dtype=torch.float32, device=device)
-            grown[..., : numbers.shape[-1]] = numbers
-            tensors.append(grown)
-        own_grids = present.grids[place : place + len(layout)] if present and present.grids else ()
-        place += len(layout)
-        if part.is_sparse:
-            sparse.append(part.integers(backbone, seed, tensors, own_grids))
-            continue
+        known = present.numbers[number] if present else ()
+        own_grids = kept_grids[number] if kept_grids else ()
+        tensors = []
         for index, start in enumerate(starts or [Start(0.0)] * len(layout)):
-            value, shape = start.value, layout[index].shape
-            offset = 0.0 if isinstance(value, Tensor) else value
-            shapes.append(shape)
-            grid = own_grids[index] if own_grids else Grid(start.step, offset)
-            # All integers of a kept tensor without a step are zero.
-            grids.append(grid if grid.step else Grid(start.step, grid.offset))
-            speeds.append(start.speed)
-            if tensors:
-                values.append(tensors[index])
-            elif isinstance(value, Tensor):
-                values.append(value.detach().to(device, torch.float32).clone())
-            else:
-                values.append(torch.full(shape, value, dtype=torch.float32, device=device))
+            offset = 0.0 if isinstance(start.value, Tensor) else start.value
+            shape = layout[index].shape
+            tensor = torch.full(shape, offset, dtype=torch.float32, device=device)
+            if known:
+                # A head grows by columns as they start, one for each new class.
+                tensor[..., : known[index].shape[-1]] = known[index]
+            elif isinstance(start.value, Tensor):
+                tensor.copy_(start.value.detach())
+            tensors.append(tensor)
+            if not part.is_sparse:
+                grid = own_grids[index] if own_grids else Grid(start.step, offset)
+                # All integers of a kept tensor without a step are zero.
+                grids.append(grid if grid.step else Grid(start.step, grid.offset))
+                speeds.append(start.speed)
+        if part.is_sparse:
+            sparse.append(part.integers(backbone, seed, tensors if known else [], own_grids))
+        else:
+            values += tensors
     if not is_coded:
         return [RealParameters(values)]
     if not values:
         return sparse
     # One object for the integers of all tensors: an object per tensor would cost a dozen operations
     # each at every step.
+    shapes = [tuple(tensor.shape) for tensor in values]
     quantized = QuantizedParameters(shapes, grids, speeds, device)
     quantized.set(0, values)
     return [quantized, *sparse]
@@ -303,12 +297,8 @@ def _leaves(
 
 def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, present: Coefficients) -> None:
     """Raises InputError for coefficients of another kind than the specification's."""
-    deltas, main = [], []
-    for part in present.parts:
-        if isinstance(part, NormBiasDeltas):
-            deltas.append(part)
-        elif not isinstance(part, Head):
-            main.append(part)
+    deltas = [part for part in present.parts if isinstance(part, NormBiasDeltas)]
+    main = [part for part in present.parts if not isinstance(part, (Head, NormBiasDeltas))]
     wanted = [NormBiasDeltas(spec.tune)] if backbone.small_parameters(spec.tune) else []
     # A task that is a head alone goes on under any settings.
     other = main and (main != [spec.parametrisation] or deltas != wanted)

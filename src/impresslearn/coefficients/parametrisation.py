@@ -236,10 +236,7 @@ def layouts_of(
     parts: Sequence[Parametrisation], backbone: Backbone, num_masks: int, num_classes: int
 ) -> list[list[TensorLayout]]:
     """The layouts of several parametrisations."""
-    layouts = []
-    for part in parts:
-        layouts.append(part.layout(backbone, num_masks, num_classes))
-    return layouts
+    return [part.layout(backbone, num_masks, num_classes) for part in parts]
 
 
 def task_weights(

@@ -10,6 +10,7 @@ nothing no byte. A learner always predicts with the decoded numbers, never with 
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,19 +22,14 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import check_choice, check_integer
-from impresslearn.coefficients.coding import (
-    LARGEST,
-    decode_levels,
-    encode_levels,
-    nearest_steps,
-)
+from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels, nearest_steps
 from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # from most to fewest bits
-_FLOATS = ("float32", "float16")
 # Bits per integer; under "coded" only for numbers that training did not leave on a grid.
 _BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
+OF_ANOTHER = "coefficients of another network"
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ def encode_tensors(
         return _encode_coded(arrays, layouts, grids, largest or _top(_BITS["coded"]))
     content = bytearray()
     for values, layout in zip(arrays, layouts, strict=True):
-        if precision in _FLOATS:
+        if precision not in _BITS:
             content += (values if precision == "float32" else _float16(values)).tobytes()
             continue
         bits, top = _BITS[precision], _top(_BITS[precision])
@@ -117,23 +113,24 @@ def decode_tensors(
 
     Raises ValueError for bytes of other tensors, and for a damaged code.
     """
-    source = _Reader(content)
-    read = source.read
     if precision == "coded":
         return _decode_coded(content, layouts)
+    source = io.BytesIO(content)
     tensors = []
     for layout in layouts:
         count = prod(layout.shape)
-        if precision in _FLOATS:
-            values = read(count, precision).astype(np.float32)
+        if precision not in _BITS:
+            values = _read(source, count, precision).astype(np.float32)
         else:
             bits = _BITS[precision]
-            levels = _unpack(read(-(-count * bits // 8), "uint8"), bits, count) - _top(bits)
-            steps = read(prod(layout.shape[1:])).astype(np.float32)
-            offset = read(1).astype(np.float32) if layout.around_one else np.float32(0)
+            packed = _read(source, -(-count * bits // 8), "uint8")
+            levels = _unpack(packed, bits, count) - _top(bits)
+            steps = _read(source, prod(layout.shape[1:])).astype(np.float32)
+            offset = _read(source, 1).astype(np.float32) if layout.around_one else np.float32(0)
             values = levels.reshape(-1, len(steps)).astype(np.float32) * steps + offset
         tensors.append(torch.from_numpy(values.reshape(layout.shape)))
-    source.finish()
+    if source.read(1):
+        raise ValueError(OF_ANOTHER)
     return tensors, None
 
 
@@ -213,24 +210,13 @@ def _encode_coded(
     return encode_levels(integers, (steps, offsets))
 
 
-class _Reader:
-    """Reads numbers from bytes, one after another. Raises ValueError for too few or too many."""
-
-    def __init__(self, content: bytes) -> None:
-        self.rest = content
-
-    def read(self, count: int, kind: str = "float16") -> np.ndarray:
-        """The next numbers."""
-        size = count * np.dtype(kind).itemsize
-        if size > len(self.rest):
-            raise ValueError("coefficients of another network")
-        numbers, self.rest = np.frombuffer(self.rest[:size], kind), self.rest[size:]
-        return numbers
-
-    def finish(self) -> None:
-        """Checks that nothing is left."""
-        if self.rest:
-            raise ValueError("coefficients of another network")
+def _read(source: io.BytesIO, count: int, kind: str = "float16") -> np.ndarray:
+    """The next numbers. Raises ValueError for too few."""
+    size = count * np.dtype(kind).itemsize
+    content = source.read(size)
+    if len(content) < size:
+        raise ValueError(OF_ANOTHER)
+    return np.frombuffer(content, kind)
 
 
 def _decode_coded(content: bytes, layouts: Sequence[TensorLayout]) -> tuple[list[Tensor], Grids]:
