@@ -17,7 +17,7 @@ byte. Masses are whole fractions of 2^24, so every machine decodes the same numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -66,9 +66,8 @@ def encode_levels(tensors: Sequence[Levels], grids: Grids | None = None) -> byte
     used = writer.flags([bool(levels.any()) for levels in tensors])
     if grids is not None:
         _code_grids(writer, used, grids)
-    present = [levels for levels, is_used in zip(tensors, used, strict=True) if is_used]
-    models = iter(_shared_models([levels for levels in present if levels.ndim == 1]))
-    _code_tensors(writer, present, [next(models) if x.ndim == 1 else None for x in present])
+    vectors = [levels for levels in tensors if levels.ndim == 1 and levels.any()]
+    _code_tensors(writer, tensors, used, iter(_shared_models(vectors)))
     return writer.content()
 
 
@@ -82,21 +81,15 @@ def decode_levels(
     if content[-1:] == b"\0":  # the shortest code never ends so
         raise ValueError("coded numbers are damaged: bytes are left over")
     reader = _Reader(content)
+    tensors = [np.zeros(shape, np.int64) for shape in shapes]
     steps, offsets = np.zeros((2, len(shapes)), np.float32)
     try:
         used = reader.flags([False] * len(shapes))
         if with_grids:
             steps, offsets = _code_grids(reader, used, (steps, offsets))
-        present = [
-            np.zeros(shape, np.int64) for shape, use in zip(shapes, used, strict=True) if use
-        ]
-        decoded = iter(_code_tensors(reader, present, [None] * len(present)))
+        return _code_tensors(reader, tensors, used, iter(())), (steps, offsets)
     except AssertionError:  # the coder cannot have encoded these words
         raise ValueError("coded numbers are damaged: their words cannot be decoded") from None
-    tensors = []
-    for shape, is_used in zip(shapes, used, strict=True):
-        tensors.append(next(decoded) if is_used else np.zeros(shape, np.int64))
-    return tensors, (steps, offsets)
 
 
 def coded_bits(levels: Levels) -> float:
@@ -196,20 +189,23 @@ def _code_sizes(coder: _Writer, sizes: NDArray[np.float32]) -> NDArray[np.float3
 
 
 def _code_tensors(
-    coder: _Writer, tensors: Sequence[Levels], models: Sequence[tuple[int, int] | None]
+    coder: _Writer,
+    tensors: Sequence[Levels],
+    used: Sequence[bool],
+    models: Iterator[tuple[int, int]],
 ) -> list[Levels]:
-    """The integers of tensors that are not all zero, with the models of vectors before them."""
+    """The integers of used tensors, with the models of vectors before them; others as they are."""
     coded = []
     model: tuple[int, int] | None = None
     shares: list[bool] = []  # whether each vector has the model of the one before
-    for levels, wanted in zip(tensors, models, strict=True):
-        if levels.ndim == 2:
-            coded.append(_code_matrix(coder, levels))
+    for levels, is_used in zip(tensors, used, strict=True):
+        if not is_used or levels.ndim == 2:
+            coded.append(_code_matrix(coder, levels) if is_used else levels)
             continue
+        odds, ratio = wanted = next(models, (0, 0))  # a reader has none
         if model is not None:
             shares.append(coder.flag(wanted == model, shares))
         if model is None or not shares[-1]:
-            odds, ratio = wanted or (0, 0)
             odds = int(coder.code([odds], stream.model.Uniform(len(ODDS)))[0])
             model = odds, int(coder.code([ratio], stream.model.Uniform(len(RATIOS)))[0])
         coded.append(coder.code(levels + LARGEST, _two_sided(*model)) - LARGEST)

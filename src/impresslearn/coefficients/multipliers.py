@@ -23,7 +23,12 @@ from impresslearn.coefficients.parametrisation import (
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import Grid, TensorLayout
-from impresslearn.coefficients.quantized_parameters import rounded_steps, rounded_to_zero
+from impresslearn.coefficients.quantized_parameters import (
+    leaf,
+    parts_of,
+    rounded_steps,
+    rounded_to_zero,
+)
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -108,9 +113,7 @@ class SparseIntegerMultipliers:
         first = torch.full((len(layers),), RESIDUAL_STEP, dtype=torch.float32)
         first = first if residual else self._first_steps(backbone)
         self._first = first.to(device)
-        self._steps = torch.zeros(
-            len(layers), dtype=torch.float32, device=device, requires_grad=True
-        )
+        self._steps = leaf(len(layers), device)
         self.parameters = [self._numbers, self._steps]
 
     @torch.no_grad()
@@ -122,10 +125,8 @@ class SparseIntegerMultipliers:
         # A layer whose numbers are all zero has kept no step.
         known = torch.tensor(steps, dtype=torch.float32, device=self._first.device)
         self._first.copy_(torch.where(known > 0, known, self._first))
-        parts = []
-        for value, step in zip(values, self._first, strict=True):
-            parts.append((value / step).flatten())
-        integers = torch.cat(parts)
+        pairs = zip(values, self._first, strict=True)
+        integers = torch.cat([(value / step).flatten() for value, step in pairs])
         drawn = self._exact().clamp(max=0.49)
         self._numbers.copy_(torch.where(integers == 0, drawn, integers) / LEVELS_PER_UNIT)
 
@@ -140,8 +141,9 @@ class SparseIntegerMultipliers:
         exact = self._exact()
         size = exact.abs() if self._residual else exact.clamp(min=0)
         total = size.new_zeros(())
-        for part, rounded in zip(self._split(size), self._split(self._rounded(exact)), strict=True):
-            first, further = _prices(rounded.detach(), signed=self._residual)
+        integers = parts_of(self._rounded(exact).detach(), self._shapes)
+        for part, rounded in zip(parts_of(size, self._shapes), integers, strict=True):
+            first, further = _prices(rounded, signed=self._residual)
             total = total + ((first - further) * part.clamp(max=1)).sum() + further * part.sum()
         return total
 
@@ -172,7 +174,7 @@ class SparseIntegerMultipliers:
     def _first_steps(self, backbone: Backbone) -> Tensor:
         """Steps that make the layers' weights as large as GAIN says."""
         steps = []
-        integers = self._split(self._rounded(self._exact()))
+        integers = parts_of(self._rounded(self._exact()), self._shapes)
         for layer, levels in zip(backbone.layers, integers, strict=True):
             used = backbone.weights[layer.name].reshape(levels.shape).float() * levels
             size = float(used.square().mean().sqrt())
@@ -191,16 +193,8 @@ class SparseIntegerMultipliers:
         return rounded_steps(exact)
 
     def _scaled(self, integers: Tensor, steps: Tensor) -> list[Tensor]:
-        parts = self._split(integers)
-        for place, step in enumerate(steps):
-            parts[place] = parts[place] * step
-        return parts
-
-    def _split(self, numbers: Tensor) -> list[Tensor]:
-        parts = list(numbers.split(self._sizes))
-        for place, shape in enumerate(self._shapes):
-            parts[place] = parts[place].reshape(shape)
-        return parts
+        parts = parts_of(integers, self._shapes)
+        return [part * step for part, step in zip(parts, steps, strict=True)]
 
 
 @torch.no_grad()

@@ -42,8 +42,8 @@ class QuantizedParameters:
         start = [[grid.step for grid in grids], [grid.offset for grid in grids]]
         self._start = torch.tensor(start, dtype=torch.float32, device=device)
         self._speeds = self._spread(torch.tensor(speeds, dtype=torch.float32, device=device))
-        self._numbers = _leaf(sum(self._sizes), device)
-        self._steps, self._offsets, self._widths = (_leaf(len(shapes), device) for _ in range(3))
+        self._numbers = leaf(sum(self._sizes), device)
+        self._steps, self._offsets, self._widths = (leaf(len(shapes), device) for _ in range(3))
         self.parameters = [self._numbers, self._steps, self._offsets, self._widths]
 
     def values(self) -> list[Tensor]:
@@ -51,7 +51,7 @@ class QuantizedParameters:
         step, offset = self._spread(self._steps_and_offsets())
         exact = self._exact()
         rounded = exact + (exact.round() - exact).detach()  # straight-through
-        return self._split(offset + step * rounded)
+        return parts_of(offset + step * rounded, self._shapes)
 
     @torch.no_grad()
     def set(self, first: int, tensors: Sequence[Tensor]) -> None:
@@ -76,8 +76,8 @@ class QuantizedParameters:
         """
         grids = self._steps_and_offsets()
         step, offset = self._spread(grids)
-        tensors = self._split(offset + step * rounded_to_zero(self._exact(), dead_zone))
-        return tensors, [Grid(*pair) for pair in grids.t().tolist()]
+        values = offset + step * rounded_to_zero(self._exact(), dead_zone)
+        return parts_of(values, self._shapes), [Grid(*pair) for pair in grids.t().tolist()]
 
     def _steps_and_offsets(self) -> Tensor:
         return rounded_steps(self._start * torch.stack([self._steps.exp(), 1 + self._offsets]))
@@ -91,9 +91,11 @@ class QuantizedParameters:
         pairs = zip(values.split(1, dim=-1), self._sizes, strict=True)
         return torch.cat([value.expand(*value.shape[:-1], size) for value, size in pairs], dim=-1)
 
-    def _split(self, numbers: Tensor) -> list[Tensor]:
-        parts = numbers.split(self._sizes)
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+def parts_of(numbers: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    """The tensors of these shapes whose numbers follow one another."""
+    parts = numbers.split([math.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def rounded_steps(exact: Tensor) -> Tensor:
@@ -123,5 +125,6 @@ def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:
     return torch.where(size < 0.5, -torch.log(near), far) / math.log(2)
 
 
-def _leaf(size: int, device: torch.device | str) -> Tensor:
+def leaf(size: int, device: torch.device | str) -> Tensor:
+    """A vector of zeros to be trained."""
     return torch.zeros(size, dtype=torch.float32, device=device, requires_grad=True)

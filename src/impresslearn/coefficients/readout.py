@@ -227,16 +227,14 @@ class ReadoutFit:
             if not SMALLEST_STEP <= fitted.scale * size <= LARGEST_STEP:
                 raise InputError(f"the features of these examples {UNSUITED}")
             for factor in map(float, steps):
-                if (part, factor) in self._tried:
-                    roundings.append(self._tried[part, factor])
-                    continue
-                # The step is of the weights of features before scaling, as a store keeps them.
-                step = float(nearest_steps(fitted.scale * (factor * size)))
-                exact = fitted.scale * fitted.weights / step
-                levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
-                rounding = Rounding(coded_bits(levels), step, levels, fitted, self._targets)
-                self._tried[part, factor] = rounding
-                roundings.append(rounding)
+                if (part, factor) not in self._tried:
+                    # The step is of the weights of features before scaling, as a store keeps them.
+                    step = float(nearest_steps(fitted.scale * (factor * size)))
+                    exact = fitted.scale * fitted.weights / step
+                    levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
+                    rounding = Rounding(coded_bits(levels), step, levels, fitted, self._targets)
+                    self._tried[part, factor] = rounding
+                roundings.append(self._tried[part, factor])
         return roundings
 
     def _regression(self, part: int) -> Regression:

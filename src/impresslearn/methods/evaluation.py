@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from statistics import fmean
@@ -250,7 +250,7 @@ def run_evaluation(
         is_basis = number < num_basis and hasattr(method, "learn_basis")
         verb = "learn_basis" if is_basis else "learn_task"
         train = task.train
-        _learn(method, verb, task.name, train)
+        learn(method, verb, task.name, train)
         if number >= num_basis:
             images.append(images_of(method, len(train)))
         matrix.append(accuracies(number + 1))
@@ -314,11 +314,28 @@ def print_line(line: str) -> None:
     print(visible(line), file=sys.stderr, flush=True)
 
 
+def inputs_and_labels(test: LabelledData) -> Iterator[tuple[Any, np.ndarray]]:
+    """A test set in the parts that methods are asked about at once."""
+    for start in range(0, len(test), PREDICTED_AT_ONCE):
+        places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
+        yield test.inputs_at(places), test.labels[places]
+
+
+def check_labels(method: Any, place: str, predicted: np.ndarray, labels: np.ndarray) -> None:
+    """Raises InputError for anything but a label per input."""
+    if predicted.shape != labels.shape:
+        raise InputError(
+            f"{place}: predict of {type(method).__name__} must give labels of shape "
+            f"{labels.shape} for {len(labels)} inputs, got shape {predicted.shape}"
+        )
+
+
 def _bytes_of(test: LabelledData) -> int:
     return test.inputs.nbytes if isinstance(test, Examples) else 1
 
 
-def _learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
+def learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
+    """Lets a method learn a task; its errors name both."""
     with error_prefix(f"task {name!r}"), users_code(lambda: f"{verb} of {type(method).__name__}"):
         getattr(method, verb)(name, train)
 
@@ -339,17 +356,11 @@ def _accuracy(method: Any, task: Task, test: LabelledData) -> float:
         with users_code(lambda: f"task {task.name!r}: score of {kind}"):
             return _checked(method, task, method.score(test, task.name))
     right = 0
-    for start in range(0, len(test), PREDICTED_AT_ONCE):
-        places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
-        inputs = test.inputs_at(places)
+    for inputs, labels in inputs_and_labels(test):
         with users_code(lambda: f"task {task.name!r}: predict of {kind}"):
-            labels = np.asarray(method.predict(inputs, task.name))
-        if labels.shape != places.shape:
-            raise InputError(
-                f"task {task.name!r}: predict of {kind} must give labels of shape "
-                f"{places.shape} for {len(places)} inputs, got shape {labels.shape}"
-            )
-        right += int((labels == test.labels[places]).sum())
+            predicted = np.asarray(method.predict(inputs, task.name))
+        check_labels(method, f"task {task.name!r}", predicted, labels)
+        right += int((predicted == labels).sum())
     return right / len(test)
 
 

@@ -17,11 +17,13 @@ import numpy as np
 from impresslearn.data.conversion import users_code
 from impresslearn.errors import InputError, error_prefix
 from impresslearn.methods.evaluation import (
-    PREDICTED_AT_ONCE,
     Row,
     Tasks,
+    check_labels,
     check_method,
     check_tasks,
+    inputs_and_labels,
+    learn,
     print_line,
 )
 from impresslearn.streams import Task
@@ -97,8 +99,7 @@ def class_incremental(method: Any, stream: Tasks, *, progress: bool = False) -> 
             continue
         if progress:
             print_line(f"{place}: task {number + 1}/{len(tasks)} {task.name}")
-        with error_prefix(f"task {task.name!r}"), users_code(lambda: f"learn_task of {place}"):
-            method.learn_task(task.name, task.train)
+        learn(method, "learn_task", task.name, task.train)
     return ClassIncremental(tuple(_row(method, task) for task in tasks))
 
 
@@ -108,17 +109,11 @@ def _row(method: Any, task: Task) -> Row:
     if not len(test):
         raise InputError(f"{place} has no test inputs")
     parts: dict[str, list[np.ndarray]] = {name: [] for name in MEASURES}
-    for start in range(0, len(test), PREDICTED_AT_ONCE):
-        places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
-        inputs, labels = test.inputs_at(places), test.labels[places]
+    for inputs, labels in inputs_and_labels(test):
         with error_prefix(place), users_code(lambda: f"predict of {type(method).__name__}"):
             answers = _answers(method, inputs, task.name)
         for name, values in answers.items():
-            if values.shape != labels.shape:
-                raise InputError(
-                    f"{place}: predict of {type(method).__name__} must give labels of shape "
-                    f"{labels.shape} for {len(labels)} inputs, got shape {values.shape}"
-                )
+            check_labels(method, place, values, labels)
             parts[name].append(values == labels if name in ("class_il", "task_il") else values)
     row: Row = {"task": task.name, "inputs": len(test)}
     for name, measured in parts.items():

@@ -64,15 +64,8 @@ def adapt_to(
     source = to_batches(examples, classes, backbone.device)
     statistics = backbone.initial_statistics() if backbone.has_statistics else None
     bar = progress_for(progress).titled("first session")
-    training = TaskTraining(
-        backbone,
-        source,
-        len(classes),
-        recipe,
-        TrainingPhase("train", statistics),
-        check_seed(seed),
-        bar,
-    )
+    task = (backbone, source, len(classes), recipe, TrainingPhase("train", statistics))
+    training = TaskTraining(*task, check_seed(seed), bar)
     copies: Weights = {}
     for name, values in (backbone.weights | backbone.small).items():
         copies[name] = values.clone().requires_grad_(True)
