@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import targets
-from benchmarks.jobs import BACKENDS, Cache, JobContext, in_order, run_jobs
+from benchmarks.jobs import Cache, JobContext, in_order, run_jobs
 from benchmarks.records import read_records, write_record
 from benchmarks.targets.plan import SCALES, Target
 from impresslearn.errors import ImpressLearnError, MissingDataError
+from impresslearn.methods.comparing import BACKENDS
 from impresslearn.training.progress import Progress
 
 

@@ -17,18 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from joblib import Parallel, cpu_count, delayed
+from joblib import cpu_count
 
 import impresslearn
-from impresslearn.errors import (
-    InputError,
-    MissingDependencyError,
-    NotLearnedWarning,
-    TrainingError,
-)
+from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
 from impresslearn.files import write_file
+from impresslearn.methods.comparing import in_processes
 
-BACKENDS = ("loky", "ray")
 NAMED = ("task", "sparsity", "seed", "labels", "method")  # settings that an error names a job by
 HERE = Path(__file__).parent
 # The code that results depend on.
@@ -187,21 +182,13 @@ def _work(
     jobs: Sequence[Job], cache: Cache, place: JobContext, workers: int, backend: str
 ) -> Iterator[tuple[Job, Outcome]]:
     """The jobs with their outcomes, as soon as each is there."""
-    if backend == "ray":
-        try:
-            from ray.util.joblib import register_ray
-        except ImportError:
-            raise MissingDependencyError("--backend ray needs Ray: pip install ray") from None
-        register_ray()
     # Joblib's Ray backend returns whole lists, so a killed run loses one batch of them.
     size = workers if backend == "ray" else max(1, len(jobs))
-    return_as = "list" if backend == "ray" else "generator_unordered"
-    parallel = Parallel(workers, backend=backend, return_as=return_as, batch_size=1)
     for start in range(0, len(jobs), size):
         batch = jobs[start : start + size]
         # Needed outcomes travel with the job, so that machines need no common folder.
-        calls = (delayed(_numbered)(n, j, _needs(j, cache), place) for n, j in enumerate(batch))
-        for number, outcome in parallel(calls):
+        calls = ((n, j, _needs(j, cache), place) for n, j in enumerate(batch))
+        for number, outcome in in_processes(_numbered, calls, workers, backend):
             yield batch[number], outcome
 
 

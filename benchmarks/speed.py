@@ -18,11 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from impresslearn.checks import check_choice
-from impresslearn.coefficients.masks import (
-    equal_alphas,
-    mix,
-    mixture_of,
-)
+from impresslearn.coefficients.masks import equal_alphas, mix, mixture_of
 from impresslearn.data import Examples
 from impresslearn.errors import NotLearnedWarning
 from impresslearn.inference import OBJECTIVES, Mixture

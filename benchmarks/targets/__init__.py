@@ -6,60 +6,12 @@ and recipes a scale uses. The modules beside this one hold the jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
-from benchmarks.targets import entries, masks, parameters, tasks
-from benchmarks.targets.benchmarks import Benchmark, find_benchmark
-from benchmarks.targets.plan import (
-    Plan,
-    Planned,
-    Row,
-    Table,
-    Target,
-    read_tables,
-    resolved,
-    table_of,
-)
+from benchmarks.targets import parameters
+from benchmarks.targets.plan import Plan, Planned, Table, Target, read_tables, resolved, table_of
 from impresslearn.checks import check_choice
-
-Jobs = Callable[[Benchmark, str], Iterable[Planned]]
-JOBS: dict[str, Jobs] = {
-    "rotated-mnist": masks.comparison,
-    "permuted-mnist": masks.comparison,
-    "rotated-mnist-paper": masks.comparison,
-    "permuted-mnist-paper": masks.comparison,
-    "split-cifar100": masks.comparison,
-    "split-cifar100-wide": masks.comparison,
-    "split-imagenet": masks.comparison,
-    "gn-comparison": masks.without_task_names,
-    "random-masks": masks.random_masks,
-    "hybrid": masks.hybrid,
-    "task-order": tasks.task_order,
-    "overlap": masks.overlap,
-    "frontier": entries.accuracy_and_bytes,
-    "few-labels": tasks.few_labels,
-    "forgetting": tasks.forgetting,
-    "task-inference": tasks.task_inference,
-    "customers": entries.customers,
-    "pretrained": entries.task_by_task,
-    "image-network": entries.at_budgets,
-    "sentences": entries.at_budgets,
-    "clinc150": entries.task_by_task,
-    "class-incremental": tasks.class_incremental,
-}
-DERIVED: dict[str, Callable[[list[Row]], list[Row]]] = {
-    "task-order": tasks.with_tests,
-    "overlap": masks.by_layer,
-    "frontier": entries.with_budgets,
-    "image-network": entries.with_fits,
-    "sentences": entries.with_fits,
-    "forgetting": tasks.with_searches,
-}
-BENCHMARKS: dict[str, Callable[[str, str], Benchmark]] = {
-    "frontier": entries.benchmark_of_evaluation,
-    "few-labels": tasks.spread_rotations,
-}
 
 
 def list_targets() -> tuple[Target, ...]:
@@ -74,15 +26,21 @@ def find_target(name: str) -> Target:
     texts = {key: entry[key] for key in ("title", "claim", "expects", "cost")}
     if name == "parameters":
         return Target(name, **texts, plan=parameters.plan)
-    return Target(name, **texts, plan=lambda scale: _plan(name, entry, scale))
+    return Target(name, **texts, plan=lambda scale: _plan(entry, scale))
 
 
-def _plan(name: str, entry: Table, scale: str) -> Plan:
-    find = BENCHMARKS.get(name, find_benchmark)
-    benchmarks = [find(benchmark, scale) for benchmark in entry["benchmarks"]]
+def _function(path: str) -> Any:
+    """A function of a module beside this one, by "module.function"."""
+    module, name = path.split(".")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def _plan(entry: Table, scale: str) -> Plan:
+    make = _function(entry.get("make", "benchmarks.find_benchmark"))
+    benchmarks = [make(benchmark, scale) for benchmark in entry["benchmarks"]]
     planned: list[Planned] = []
     for benchmark in benchmarks:
-        planned += JOBS[name](benchmark, scale)
+        planned += _function(entry["jobs"])(benchmark, scale)
     described = {benchmark.name: benchmark.described() for benchmark in benchmarks}
     # Where orders of one network's tasks are compared, they are what is drawn.
     seeds = {row.columns.get("order", row.columns["seed"]) for row in planned}
@@ -93,7 +51,7 @@ def _plan(name: str, entry: Table, scale: str) -> Plan:
         seeds=sorted(seeds),
         figures=_figures(entry["figures"], list(described)),
         tables=entry["tables"],
-        derive=DERIVED.get(name),
+        derive=_function(entry["derive"]) if "derive" in entry else None,
     )
 
 

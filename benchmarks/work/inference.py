@@ -15,13 +15,7 @@ from torch import Tensor
 
 from benchmarks.jobs import JobContext, Outcome
 from benchmarks.streams.clinc import TextEncoder, clinc150_sentences
-from benchmarks.work.inputs import (
-    TaskData,
-    load_backbone,
-    load_bank,
-    load_task,
-    statistics_of,
-)
+from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import masked_weights, mixture_of
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.data.preprocessing import Prepared

@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -277,7 +277,14 @@ def _work(
     if workers == 1 or len(jobs) < 2:
         for job in jobs:
             yield _do(*job)
-        return
+    else:
+        yield from in_processes(_do, jobs, workers, backend)
+
+
+def in_processes(
+    call: Callable[..., Any], jobs: Iterable[Sequence[Any]], workers: int, backend: str
+) -> Iterator[Any]:
+    """Calls a function with the arguments of each job; yields results as soon as they are there."""
     from joblib import Parallel, delayed
 
     if backend == "ray":
@@ -291,7 +298,7 @@ def _work(
     # Results come in the order in which they finish, but Ray's come all at the end.
     return_as: Any = "list" if backend == "ray" else "generator_unordered"
     parallel = Parallel(workers, backend, return_as=return_as, batch_size=1)
-    yield from parallel(delayed(_do)(*job) for job in jobs)
+    yield from parallel(delayed(call)(*job) for job in jobs)
 
 
 def _do(number: int, run: PlannedRun, file: Path | None, place: str) -> tuple[int, Evaluation]:
