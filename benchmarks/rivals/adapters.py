@@ -195,7 +195,7 @@ def _priced(
 
     def result() -> tuple[Weights, int]:
         values, grids = numbers.result()
-        rounded, size = rounded_tensors(values, "coded", [True] * len(values), grids)
+        rounded, size = rounded_tensors(values, "coded", grids=grids)
         return weights_of(rounded), size
 
     return Trainable(numbers.parameters, weights, result)
@@ -253,34 +253,32 @@ def round_adapter(
     # indices of log2(num_vectors) bits each, and how far all but the largest lie below it, which
     # is what counts in a softmax.
     logits = [value for name, value in trained.items() if "vblora_logits" in name]
-    names = [name for name in trained if "vblora_logits" not in name]
-    names.sort(key=lambda name: _lies_off_zero(name, trained[name]))
-    columns = [_columns(name, trained[name]) for name in names]
-    with_offset = [_lies_off_zero(name, trained[name]) for name in names]
+    around_zero, around_middle = [], []
+    for name, value in trained.items():
+        if value.ndim == 1 or "randlora_gamma" in name:
+            around_middle.append(_columns(name, value))
+        elif "vblora_logits" not in name:
+            around_zero.append(_columns(name, value))
     chosen, below = [], []
     for value in logits:
         largest_logits, indices = value.topk(config["topk"], dim=-1)
         chosen.append(indices)
         below.append((largest_logits[..., :1] - largest_logits[..., 1:]).flatten())
-    with_logits = sum(len(part) for part in below) > 0
-    if with_logits:
-        columns.append(torch.cat(below))
-        with_offset.append(True)
-    values, size = rounded_tensors(columns, precision, with_offset, largest=largest)
+    if logits:
+        around_middle.append(torch.cat(below))
+    columns, offsets = around_zero + around_middle, len(around_middle)
+    values, size = rounded_tensors(columns, precision, offsets=offsets, largest=largest)
     for column, value in zip(columns, values, strict=True):
         column.copy_(value)
-    rounded = values[-1] if with_logits else torch.zeros(0)
-    parts = rounded.split([len(part) for part in below]) if logits else []
+    if not logits:
+        return size
+    parts = values[-1].split([len(part) for part in below])
     for value, indices, part in zip(logits, chosen, parts, strict=True):
         shares = torch.zeros(indices.shape, device=value.device)
-        shares[..., 1:] = -part.reshape(*indices.shape[:-1], -1) if len(part) else 0.0
+        shares[..., 1:] = -part.reshape(*indices.shape[:-1], -1)
         value.fill_(UNUSED).scatter_(-1, indices, shares)
     count = sum(indices.numel() for indices in chosen)
-    return size + (math.ceil(count * math.log2(config["num_vectors"]) / 8) if count else 0)
-
-
-def _lies_off_zero(name: str, values: Tensor) -> bool:
-    return values.ndim == 1 or "randlora_gamma" in name
+    return size + math.ceil(count * math.log2(config["num_vectors"]) / 8)
 
 
 def _columns(name: str, values: Tensor) -> Tensor:

@@ -143,11 +143,11 @@ def rounded_linear(
     weights = torch.from_numpy(np.asarray(coefficients)).float()
     offsets = torch.from_numpy(np.asarray(intercepts)).float()
     if precision == "coded":  # positions by classes of rows and columns: many pixels say nothing
-        values, size = rounded_tensors([offsets, weights], precision, [True, False], matrices=1)
+        (offsets, weights), size = rounded_tensors([offsets, weights], precision, matrices=1)
     else:
-        values, size = rounded_tensors([offsets, weights.t()], precision, [True, False])
-        values[1] = values[1].t()
-    return (values[1].contiguous().numpy(), values[0].contiguous().numpy()), size
+        (turned, offsets), size = rounded_tensors([weights.t(), offsets], precision, offsets=1)
+        weights = turned.t()
+    return (weights.contiguous().numpy(), offsets.contiguous().numpy()), size
 
 
 class BestMask:

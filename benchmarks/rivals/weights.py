@@ -122,7 +122,7 @@ def _coefficients(
     values = [vector.requires_grad_(True) for vector in start]
 
     def result() -> tuple[Weights, int]:
-        rounded, size = rounded_tensors(values, precision, [False] * len(values), largest=largest)
+        rounded, size = rounded_tensors(values, precision, largest=largest)
         return weights_of(rounded), size
 
     return Trainable(values, lambda: (weights_of(values), 0.0), result)
@@ -226,8 +226,8 @@ class _Pruning:
         matrices = []
         for weight, grid, layer in zip(self._left(), self._grids, self._layers, strict=True):
             matrices.append(self._rounded(weight, grid).reshape(layer.units, -1))
-        count, grids = len(matrices), tuple(self._grids)
-        kept, size = rounded_tensors(matrices, "coded", [True] * count, grids, matrices=count)
+        count = len(matrices)
+        kept, size = rounded_tensors(matrices, "coded", grids=self._grids, matrices=count)
         return self._named(kept), size
 
     @torch.no_grad()

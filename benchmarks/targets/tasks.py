@@ -148,31 +148,32 @@ def task_inference(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     if words and scale == "smoke":  # which needs no data
         return
     seed = benchmark.seeds[0]
-    place = benchmark.place(seed, 0)
-    del place["task"]
-    settings = {**place, "seed": 0, **sizes, "tasks": max(sizes["counts"])}
+    masks, recipe, labels = (sizes.pop(key) for key in ("masks", "recipe", "labels"))
+    settings = {**_without_task(benchmark), "seed": 0, **sizes, "tasks": max(sizes["counts"])}
     if words:
         count = benchmark.unseen
         settings |= {"counts": [count], "tasks": count, "methods": ["exhaustive"], "unseen": 0}
     else:
-        settings["stream"] = {**place["stream"], "tasks": settings["tasks"] + sizes["unseen"]}
-        random = {"count": sizes["masks"], "seed": 0, "disjoint": False, "sparsity": 0.7}
-        settings |= {"random": random, "recipe": {**benchmark.task["recipe"], **sizes["recipe"]}}
-    settings.pop("masks")
-    if words:
-        del settings["recipe"], settings["labels"]
+        settings["stream"] |= {"tasks": settings["tasks"] + sizes["unseen"]}
+        random = {"count": masks, "seed": 0, "disjoint": False, "sparsity": 0.7}
+        settings |= {"random": random, "labels": labels}
+        settings["recipe"] = {**benchmark.task["recipe"], **recipe}
     columns = {"method": "ImpressLearn", "benchmark": benchmark.name, "seed": seed}
     yield Planned(Job(tell_tasks, settings), columns)
 
 
 def _stream(benchmark: Benchmark, norm: str, settings: Mapping[str, Any]) -> Planned:
-    seed = benchmark.seeds[0]
-    place = benchmark.place(seed, 0)
-    del place["task"]
     recipes = {"mask": benchmark.mask, "coefficients": benchmark.task}
+    place = _without_task(benchmark)
     job = Job(learn_stream, {**place, **recipes, "granularity": "unit", "seed": 0, **settings})
-    columns = {"method": "ImpressLearn", "benchmark": benchmark.name, "norm": norm, "seed": seed}
-    return Planned(job, columns)
+    named = {"method": "ImpressLearn", "benchmark": benchmark.name, "norm": norm}
+    return Planned(job, {**named, "seed": benchmark.seeds[0]})
+
+
+def _without_task(benchmark: Benchmark) -> dict[str, Any]:
+    """The stream and network of the first seed."""
+    place = benchmark.place(benchmark.seeds[0], 0)
+    return {key: place[key] for key in ("stream", "backbone")}
 
 
 def with_searches(rows: list[Row]) -> list[Row]:

@@ -85,7 +85,7 @@ def test_numbers_on_grids_come_back_exactly():
 )
 def test_what_cannot_be_kept_is_one_line(tensors, precision, message):
     with pytest.raises(InputError, match=message):
-        rounded_tensors(tensors, precision, [False] * len(tensors))
+        rounded_tensors(tensors, precision)
 
 
 def test_tensors_of_zeros_take_a_bit_or_two_and_all_together_no_byte():

@@ -116,9 +116,7 @@ def trainable_numbers(
     layouts = layouts_of(parts, backbone, num_masks, num_classes)
     flat = list(chain(*layouts))
     groups = _leaves(backbone, bank, spec, parts, num_masks, layouts, seed, present)
-    parameters = []
-    for group in groups:
-        parameters += group.parameters
+    parameters = list(chain.from_iterable(group.parameters for group in groups))
     # At its full price from the first step, a mixture shrinks to zeros before it is of any use.
     # Numbers that start from a pretrained network, or from a learned task, are useful at once.
     warmup = 0.0
@@ -126,16 +124,12 @@ def trainable_numbers(
         warmup = spec.parametrisation.price_warmup * steps
 
     def tensors() -> tuple[tuple[Tensor, ...], ...]:
-        values: list[Tensor] = []
-        for group in groups:
-            values += group.values()
-        return grouped(values, layouts)
+        values = chain.from_iterable(group.values() for group in groups)
+        return grouped(list(values), layouts)
 
     control_every = max(1, steps // CONTROLS)
-    lowest = spec.bit_price or 0.0
+    lowest = budget.price if budget else spec.bit_price or 0.0
     aim, integral = (SPARSE_AIM if spec.parametrisation.is_sparse else AIM), 0.0
-    if budget is not None:
-        lowest = budget.price
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
         nonlocal step, integral
@@ -162,10 +156,8 @@ def trainable_numbers(
         for group in groups:
             rounded, group_grids = group.result(dead_zone)
             values, grids = values + rounded, grids + group_grids
-        is_coded = spec.bit_price is not None
-        return Coefficients(
-            parts, grouped(values, layouts), num_masks, tuple(grids) if is_coded else None
-        )
+        kept_grids = None if spec.bit_price is None else tuple(grids)
+        return Coefficients(parts, grouped(values, layouts), num_masks, kept_grids)
 
     def result_within() -> Coefficients:
         """The result, with the smallest dead zone in which its code fits into the budget."""

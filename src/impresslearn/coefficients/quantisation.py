@@ -137,22 +137,23 @@ def decode_tensors(
 def rounded_tensors(
     tensors: Sequence[Tensor],
     precision: str,
-    with_offset: Sequence[bool],
+    *,
     grids: Sequence[Grid] | None = None,
+    offsets: int = 0,
     matrices: int = 0,
     largest: int | None = None,
 ) -> tuple[list[Tensor], int]:
     """Tensors as a precision keeps them, each on its own device, and the bytes that takes.
 
-    - with_offset: per tensor, whether its values lie around 1.
+    - offsets: the number of tensors at the end that are rounded around their middle.
     - matrices: the number of tensors at the end that are sparse matrices (units, fan_in).
     - grids, largest, errors: see `encode_tensors`.
     """
-    first_matrix = len(tensors) - matrices
     layouts = []
-    for place, (tensor, around_one) in enumerate(zip(tensors, with_offset, strict=True)):
-        shape = tuple(tensor.shape)
-        layouts.append(TensorLayout(str(place), shape, around_one, place >= first_matrix))
+    for place, tensor in enumerate(tensors):
+        left = len(tensors) - place
+        kind = left <= offsets, left <= matrices
+        layouts.append(TensorLayout(str(place), tuple(tensor.shape), *kind))
     content = encode_tensors(tensors, layouts, precision, grids, largest)
     rounded, _ = decode_tensors(content, layouts, precision)
     for place, tensor in enumerate(tensors):

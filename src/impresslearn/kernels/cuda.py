@@ -98,10 +98,7 @@ def _sums(
 
 
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
-    """As `reference.mix`, for tensors on a GPU.
-
-    bits: (N, units, row_bytes) uint8; alpha: (N,) or (N, units); weight: (units, ...).
-    """
+    """As `reference.mix`, for tensors on a GPU."""
     values, alpha = weight.detach().contiguous(), alpha.detach().float()
     if bits.numel() == 0:
         return values * 0
@@ -114,10 +111,7 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
 
 
 def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tensor:
-    """As `reference.mask_sums`, for tensors on a GPU.
-
-    left, right: (units, ...). Returns (N, units) float32 if `per_unit`, else (N,) float32.
-    """
+    """As `reference.mask_sums`, for tensors on a GPU."""
     count, units = bits.shape[:2]
     left, right = left.detach().contiguous(), right.detach().contiguous()
     if bits.numel() == 0:

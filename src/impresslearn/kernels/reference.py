@@ -6,7 +6,7 @@ of one output unit at a time. Padding bits are zero. N masks of a layer stand on
 (N, units, row_bytes), so that appending a mask moves nothing.
 
 Every other implementation is compared with `mix` and `mask_sums` here: plain torch, on any device,
-one unpacked mask at a time.
+one unpacked mask at a time. `functions` says what they compute.
 """
 
 from __future__ import annotations
@@ -48,11 +48,7 @@ def popcount(bits: Tensor) -> Tensor:
 
 
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
-    """W ⊙ Σ_t α_t M^t (the mask of eq. 1 applied to W).
-
-    bits: (N, units, row_bytes) uint8; alpha: (N,) or (N, units); weight: (units, ...).
-    Returns a tensor of weight's shape and dtype; the sum runs in float32, in the masks' order.
-    """
+    """As `functions.mix`; the sum runs in the masks' order."""
     rows = _rows(weight).contiguous()
     # One unpacked mask at a time: all at once would take eight times the memory of the bank.
     total = torch.zeros(rows.shape, dtype=torch.float32, device=weight.device)
@@ -62,10 +58,7 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
 
 
 def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tensor:
-    """Σ_j left_j · right_j · M^t_j: the adjoint of `mix` with respect to alpha.
-
-    left, right: (units, ...). Returns (N, units) float32 if `per_unit`, else (N,) float32.
-    """
+    """As `functions.mask_sums`."""
     product = _rows(left.float() * right.float())
     sums = torch.zeros((len(bits), len(product)), dtype=torch.float32, device=left.device)
     for t, packed in enumerate(bits):

@@ -138,17 +138,13 @@ def compare(
     check_integer("workers", workers, 1)
     check_choice("backend", backend, BACKENDS)
     planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis, evaluate_on)
-    files: list[Path | None] = [None] * len(planned)
+    if cache is not None and not isinstance(cache, (str, os.PathLike)):
+        raise InputError(f"cache must be the path of a folder, got {shown(cache)}")
+    files = [None if cache is None else run.file(cache) for run in planned]
     evaluations: dict[int, Evaluation] = {}
-    if cache is not None:
-        if not isinstance(cache, (str, os.PathLike)):
-            raise InputError(f"cache must be the path of a folder, got {shown(cache)}")
-        for number, run in enumerate(planned):
-            file = run.file(cache)
-            files[number] = file
-            finished = load_run(file)
-            if finished is not None:
-                evaluations[number] = finished
+    for number, file in enumerate(files):
+        if file is not None and (finished := load_run(file)) is not None:
+            evaluations[number] = finished
     cached = len(evaluations)
     if progress:
         in_cache = f", {cached} of them in {cache}" if cache is not None else ""

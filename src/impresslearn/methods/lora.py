@@ -73,16 +73,13 @@ def _trainable(
     factors = []
     for layer in layers:
         bound = layer.fan_in**-0.5  # as torch initialises a linear layer
-        down = (
-            2 * torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws) - 1
-        ) * bound
+        drawn = torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws)
         # Only one factor starts at zero: with both at zero neither would have a gradient.
-        factors += [torch.zeros(layer.units, rank, dtype=torch.float32), down]
+        factors += [torch.zeros(layer.units, rank, dtype=torch.float32), (2 * drawn - 1) * bound]
     factors = [factor.to(backbone.device).requires_grad_(True) for factor in factors]
 
     def result() -> tuple[Weights, int]:
-        offsets = [False] * len(factors)
-        rounded, size = rounded_tensors(factors, precision, offsets, largest=largest)
+        rounded, size = rounded_tensors(factors, precision, largest=largest)
         return weights_of(rounded), size
 
     return Trainable(factors, lambda: (weights_of(factors), 0.0), result)
