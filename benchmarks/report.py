@@ -19,6 +19,7 @@ import pandas as pd
 
 from benchmarks.analysis import chosen, frame_of, groups_of, mean_of, tables_of
 from benchmarks.records import Record
+from benchmarks.targets.plan import read_tables
 from impresslearn.errors import ImpressLearnError
 from impresslearn.plotting import (
     AXIS_LABELS,
@@ -35,48 +36,9 @@ from impresslearn.plotting import (
 from impresslearn.tables import duration, format_value, kind_of, signed
 
 WIDTH = 620
+SHOWN = read_tables("shown.toml")
 # What a method looks like in every figure: its place among the colours and shapes.
-STYLES = {
-    name: place
-    for place, names in enumerate(
-        (
-            "ImpressLearn|ImpressLearn, a weight|ImpressLearn, readout|ImpressLearn, few_labels"
-            "|heterogeneous|ImpressLearn-GN|trained bank, a coefficient per layer",
-            "LoRA|LoRA, coded|homogeneous|SupSup-GN|trained bank, a coefficient per unit",
-            "SupSup|supsup|SupSup-GG",
-            "ImpressLearn, a layer|ImpressLearn, a head|ImpressLearn, the head alone"
-            "|ImpressLearn, pretrained|GN",
-            "linear probe|X|LogisticRegression",
-            "PCA and linear probe|LoRA, priced|GN, halving|halving",
-            "fine-tuning|SVC|random|random bank, a coefficient per unit",
-            "BitFit|pruned network|hybrid",
-            "VeRA",
-            "RandLoRA",
-            "Uni-LoRA|ImpressLearn, features learned",
-            "VB-LoRA",
-            "FourierFT",
-            "PRANC",
-            "NOLA",
-            "ImpressLearn, a unit|ImpressLearn, adapted network|masks mixed in the weights"
-            "|best mask of the bank",
-        )
-    )
-    for name in names.split("|")
-}
-SLUGS = {
-    "permuted-mnist-paper": "Permuted MNIST, the paper's settings",
-    "rotated-mnist-paper": "Rotated MNIST, the paper's settings",
-    "permuted-mnist": "Permuted MNIST",
-    "rotated-mnist": "Rotated MNIST",
-    "split-cifar100-wide": "Split-CIFAR-100, the wide network",
-    "split-cifar100": "Split-CIFAR-100",
-    "split-imagenet": "Split-ImageNet",
-    "image-network-resnet20": "CIFAR-100 tasks over a ResNet-20 of CIFAR-10",
-    "image-network": "CIFAR-100 tasks over an EfficientNet of ImageNet",
-    "sentences-100": "Fifteen intents over a MiniLM, 100 sentences each",
-    "sentences": "Fifteen intents over a MiniLM, 20 sentences each",
-    "sentence-customers": "Five intents over a MiniLM, 20 sentences each",
-}
+STYLES = {name: place for place, names in enumerate(SHOWN["styles"]) for name in names}
 Figure = Mapping[str, Any]
 
 
@@ -133,11 +95,11 @@ def charts_of(record: Record) -> list[Any]:
 def _titled(figure: Figure) -> Figure:
     """The figure with its benchmark's name in words, and the accuracy of chance."""
     slug, colon, rest = figure["title"].partition(":")
-    if not colon or slug not in SLUGS:
+    if not colon or slug not in SHOWN["benchmarks"]:
         return figure
     # Boxes are of streams of five classes (CIFAR-100) or ten.
     chance = {"chance": 0.2 if "cifar" in slug else 0.1} if figure["kind"] == "box" else {}
-    return {**chance, **figure, "title": f"{SLUGS[slug]}:{rest}"}
+    return {**chance, **figure, "title": f"{SHOWN['benchmarks'][slug]}:{rest}"}
 
 
 def _lines(figure: Figure, frame: pd.DataFrame) -> Any:

@@ -35,7 +35,8 @@ def tasks_of_single_inputs(
     for rival in settings["rivals"]:
         method = INCREMENTAL[rival]()
         result = class_incremental(method, tasks).summary()
-        rows.append({"method": rival, **_known(result), **_sizes(method)})
+        sizes = {"bytes": method.bytes, "state_bytes": method.state_bytes}
+        rows.append({"method": rival, **_known(result), **sizes})
     for name, (train, _) in tasks.items():
         learner.learn_task(name, train)
     kept_bytes = sum(info.bytes for info in learner.tasks_.values()) + shared_bytes(learner)
@@ -51,7 +52,3 @@ def tasks_of_single_inputs(
 
 def _known(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if value is not None}
-
-
-def _sizes(method: Any) -> dict[str, int]:
-    return {"bytes": method.bytes, "state_bytes": method.state_bytes}
