@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 
 import torch
@@ -137,9 +138,7 @@ def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
     """
     if backbone.normalises_by_batch or not backbone.shares_statistics:
         return False
-    tuned = set()
-    for group in backbone.small_parameters(tune):
-        tuned |= {member.name for member in group}
+    tuned = {member.name for member in chain(*backbone.small_parameters(tune))}
     for prefix, _ in batch_norms(backbone.module):
         if not {f"{prefix}weight", f"{prefix}bias"} <= tuned:
             return False
@@ -169,9 +168,7 @@ def folded(
     b' = b + (m₀ - m) γ / s.
     """
     changed = [values.clone() for values in tensors]
-    parts = {}
-    for member, part in deltas.members(backbone, changed):
-        parts[member.name] = member, part
+    parts = {pair[0].name: pair for pair in deltas.members(backbone, changed)}
     for prefix, norm in batch_norms(backbone.module):
         shift_of_mean = kept[f"{prefix}running_mean"] - gathered[f"{prefix}running_mean"]
         deviation = (kept[f"{prefix}running_var"] + norm.eps).sqrt()

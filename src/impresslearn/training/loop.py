@@ -306,9 +306,8 @@ class TaskTraining:
         self, weights: Weights, reached: Mapping[str, Tensor], zeros: bool = False
     ) -> None:
         """Raises InputError for weights that no gradient reached, and perhaps warns of zeros."""
-        missing = [name for name, weight in weights.items() if weight.requires_grad]
-        missing = [name for name in missing if name not in reached]
-        if missing:
+        trained = [name for name, weight in weights.items() if weight.requires_grad]
+        if missing := [name for name in trained if name not in reached]:
             names = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
             raise InputError(
                 f"no gradient reaches {names} of {self.backbone.name}: its forward does not use "
