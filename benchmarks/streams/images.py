@@ -51,8 +51,7 @@ def mnist_customers(
         load_train = partial(_turned, all_train, train, angle)
         load_test = partial(_turned, all_test, test, angle)
         settings = {"angle": angle, "classes": classes}
-        task = Task(f"customer-{number}", tuple(classes), load_train, load_test, settings=settings)
-        made.append(task)
+        made.append(Task(f"customer-{number}", tuple(classes), load_train, load_test, settings))
     return Stream("mnist_customers", tuple(made))
 
 

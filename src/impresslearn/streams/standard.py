@@ -149,18 +149,15 @@ def split_cifar100(
     class_names = classes_of(train.labels)
     if len(class_names) != 100:
         raise InputError(f"the images of CIFAR-100 need 100 classes, got {len(class_names)}")
+    augmentation = flip_and_shift if augment else None
     made = []
     for number, group in enumerate(groups):
         names = [class_names[place] for place in group]
         in_train = np.flatnonzero(np.isin(train.labels, names))
         in_test = np.flatnonzero(np.isin(test.labels, names))
-        task = image_task(
-            f"cifar100-{number:02d}",
-            train.subset(in_train),
-            test.subset(in_test),
-            {"classes": names, "subset": subset},
-            augment=flip_and_shift if augment else None,
-        )
+        parts = train.subset(in_train), test.subset(in_test)
+        settings = {"classes": names, "subset": subset}
+        task = image_task(f"cifar100-{number:02d}", *parts, settings, augment=augmentation)
         made.append(task)
     return Stream("split_cifar100", tuple(made))
 

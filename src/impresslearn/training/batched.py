@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -101,9 +102,7 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> None:
         losses = torch.vmap(training.loss, in_dims=(0, 1, 1))(stacked, inputs, targets)
         return losses.sum() + sum(costs)
 
-    parameters: list[Tensor] = []
-    for _, trained in problems:
-        parameters += trained.parameters
+    parameters = list(chain.from_iterable(trained.parameters for _, trained in problems))
     try:
         fit(parameters, loss, SideBySide(problems), training.recipe, training.seed, progress)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
@@ -134,9 +133,8 @@ class SideBySide:
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of all; `generator` is not used."""
-        streams = []
-        for source, own_generator in zip(self._sources, self._generators, strict=True):
-            streams.append(source.batches(batch_size, own_generator))
+        pairs = zip(self._sources, self._generators, strict=True)
+        streams = [source.batches(batch_size, own_generator) for source, own_generator in pairs]
         for parts in zip(*streams, strict=True):
             inputs, targets = zip(*parts, strict=True)
             yield torch.stack(inputs, dim=1), torch.stack(targets, dim=1)
