@@ -12,7 +12,7 @@ from impresslearn.methods.comparison import Comparison, Run
 from impresslearn.methods.evaluation import Evaluation
 from impresslearn.methods.run_cache import digest
 from impresslearn.statistics import holm, paired_test
-from toys import blobs, refused
+from toys import blobs
 
 STREAM = {f"t{i}": (blobs(i, classes=2), blobs(i, classes=2)) for i in range(3)}
 
@@ -77,14 +77,10 @@ def test_all_methods_learn_the_same_tasks_whatever_their_basis():
 
 
 def test_evaluate_on_fixes_the_learned_tasks():
-    names = ["t1", "t0"]
+    names, methods = ["t1", "t0"], {"mine": NearestMean}
     for basis in (0, 1):
-        result = il.compare(
-            {"mine": NearestMean}, STREAM, basis=basis, evaluate_on=names, progress=False
-        )
+        result = il.compare(methods, STREAM, basis=basis, evaluate_on=names, progress=False)
         assert list(result.runs[0].evaluation.tasks[basis:]) == names
-    with pytest.raises(il.InputError, match="has 'z', but the stream has no task"):
-        il.compare({"mine": NearestMean}, STREAM, evaluate_on=["z"])
 
 
 def test_workers_give_the_results_of_one_process(capfd):
@@ -118,7 +114,6 @@ def test_tests_are_paired_by_seed_and_corrected_by_holm():
     rows = result.tests()
     assert [(row["method"], row["against"]) for row in rows] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert rows[0]["difference"] == pytest.approx(0.094)
-    assert rows[0]["p_holm"] == pytest.approx(max(rows[0]["p_value"], rows[0]["p_holm"]))
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     difference, p_value = paired_test([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
     assert (difference.mean, p_value) == (1, None)
@@ -140,22 +135,10 @@ def test_tables_figures_and_files(tmp_path):
     for suffix, start in (("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
         file = five.save_chart(tmp_path / f"chart.{suffix}")
         assert file.read_bytes().startswith(start)
-    refused("a chart is saved as", five.save_chart, tmp_path / "chart.gif")
-
-
-@pytest.mark.parametrize(
-    ("methods", "settings", "line"),
-    [
-        ({}, {}, "methods must map labels to classes or functions"),
-        ({"a": NearestMean(0)}, {}, "a: give a class or a function that makes the method"),
-        ({"a": (NearestMean, {"width": 3})}, {}, "a, width=3, seed 0: cannot be made: .*width"),
-        ({"a": NearestMean}, {"basis": 3}, "basis = 3 leaves no task to learn"),
-        ({"a": NearestMean}, {"basis": {"b": 1}}, "label in basis must be 'a', got 'b'"),
-        ({"a": NearestMean}, {"seeds": [1, 1]}, "seeds must be a number or different seeds"),
-    ],
-)
-def test_what_cannot_be_compared(methods, settings, line):
-    refused(line, il.compare, methods, STREAM, progress=False, **settings)
+    runs = []
+    for lr, penalty in ((0.1, 0.0), (0.1, 1.0), (0.2, 0.0), (0.2, 1.0)):
+        runs.append(Run("mine", {"lr": lr, "penalty": penalty}, 0, evaluation(lr + penalty)))
+    assert "1.2" in json.dumps(Comparison(tuple(runs)).heatmap("lr", "penalty").to_dict())
 
 
 def test_unequal_training_is_reported():
@@ -166,15 +149,3 @@ def test_unequal_training_is_reported():
 
     with pytest.warns(UserWarning, match="train on different numbers of images per task"):
         il.compare({"tuned": (tuned, {"steps": [3, 6]})}, STREAM, progress=False)
-
-
-def test_a_heat_map_of_two_settings():
-    runs = []
-    for lr in (0.1, 0.2):
-        for penalty in (0.0, 1.0):
-            runs.append(Run("mine", {"lr": lr, "penalty": penalty}, 0, evaluation(lr + penalty)))
-    comparison = Comparison(tuple(runs))
-    drawn = json.dumps(comparison.heatmap("lr", "penalty").to_dict())
-    assert "1.2" in drawn
-    refused("no run has accuracy and the settings lr, depth", comparison.heatmap, "lr", "depth")
-    refused("measure must be", comparison.heatmap, "lr", "penalty", "speed")
