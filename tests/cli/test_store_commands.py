@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +13,7 @@ from typer.testing import CliRunner
 
 import impresslearn as il
 from impresslearn.cli.app import app
-from impresslearn.errors import (
-    InputError,
-    MissingDataError,
-    StoreError,
-    TrainingError,
-    UnknownTaskError,
-)
+from impresslearn.errors import InputError, StoreError, TrainingError, UnknownTaskError
 from impresslearn.learner.presets import CANDIDATES
 from toys import blobs
 
@@ -32,15 +24,12 @@ from torch import nn
 
 def make():
     return nn.Sequential(nn.Linear(16, 24), nn.LayerNorm(24), nn.ReLU(), nn.Linear(24, 5))
-
-def broken():
-    raise ValueError("no weights here")"""
+"""
 
 
-def write(path, seed, part=slice(0, 96), labels=None):
-    inputs, targets = blobs(seed, count=160)
-    targets = targets if labels is None else np.array(labels)[targets]
-    np.savez(path, inputs=inputs[part].numpy(), labels=np.asarray(targets)[part])
+def write(path, seed, part=slice(0, 96)):
+    inputs, labels = blobs(seed, count=160)
+    np.savez(path, inputs=inputs[part].numpy(), labels=labels[part].numpy())
     return path
 
 
@@ -92,8 +81,8 @@ def store(ready, tmp_path):
     return shutil.copy(ready, tmp_path / "s.impress")
 
 
-def invoke(*arguments, **settings):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], **settings)
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def run(*arguments):
@@ -111,15 +100,6 @@ def error_of(*arguments, kind=InputError):
     assert isinstance(result.exception, kind), (result.output, result.exception)
     assert result.stdout == ""
     return str(result.exception)
-
-
-def usage_error_of(*arguments):
-    result = invoke(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    return " ".join(result.stderr.split())
-
-
-# Making stores and learning
 
 
 def test_tasks_are_learned_once_and_evaluated(folder, tmp_path):
@@ -152,35 +132,23 @@ def test_a_task_that_fails_does_not_stop_the_others(folder, store, tmp_path):
     assert "broken: " in result.stderr
     assert "b: the store has a task 'b' from other data" in result.stderr
     assert list(il.load(store).tasks_) == ["a", "b", "c"]
-
-
-def test_a_json_object_for_each_task(folder, store, tmp_path):
-    broken = tmp_path / "broken.npz"
-    broken.write_bytes(b"PK but no archive")
-    result = invoke("learn", store, broken, *sorted((folder / "train").iterdir())[1:3], "--json")
-    rows = list(map(json.loads, result.stdout.splitlines()))
-    assert [(row["task"], row["status"]) for row in rows] == [
-        ("broken", "failed"),
-        ("b", "known"),
-        ("c", "learned"),
-    ]
-    assert rows[2]["version"] == 1
-    assert rows[2]["bytes"] > 0
+    again = invoke("learn", store, broken, *sorted((folder / "train").iterdir())[2:], "--json")
+    rows = list(map(json.loads, again.stdout.splitlines()))
+    assert [row["status"] for row in rows] == ["failed", "known", "learned"]
+    assert (rows[2]["task"], rows[2]["version"]) == ("d", 1)
     assert "broken.npz" in rows[0]["error"]
 
 
 def test_a_task_of_random_labels_is_not_kept(folder, store, tmp_path):
-    inputs, labels = blobs(3, count=200)
-    random = np.random.default_rng(0).permutation(labels.numpy())
-    np.savez(tmp_path / "random.npz", inputs=inputs.numpy(), labels=random)
-    np.savez(tmp_path / "good.npz", inputs=inputs.numpy(), labels=labels.numpy())
-    line = error_of(
-        "learn", store, tmp_path / "random.npz", "--min-accuracy", 0.8, kind=TrainingError
-    )
+    inputs, labels = (part.numpy() for part in blobs(3, count=200))
+    random = np.random.default_rng(0).permutation(labels)
+    half = np.where(np.arange(200) % 2 == 0, labels, random)
+    for name, given in (("random", random), ("good", labels), ("half", half)):
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=given)
+    enough = ("--min-accuracy", 0.8)
+    line = error_of("learn", store, tmp_path / "random.npz", *enough, kind=TrainingError)
     assert "of 40 held-out examples are right, at least 80.0% must be" in line
-    run("learn", store, tmp_path / "good.npz", "--min-accuracy", 0.8)
-    half = torch.where(torch.arange(200) % 2 == 0, labels, torch.from_numpy(random))
-    np.savez(tmp_path / "half.npz", inputs=inputs.numpy(), labels=half.numpy())
+    run("learn", store, tmp_path / "good.npz", *enough)
     worse = f"good={tmp_path / 'half.npz'}"
     line = error_of("learn", store, worse, "--update", "--only-if-better", kind=TrainingError)
     assert "held-out examples are right" in line
@@ -198,41 +166,16 @@ def test_a_task_is_updated_and_restored(folder, store, tmp_path):
     assert run("restore", store, "b", 1) == "b: version 1 is back, as version 3\n"
     assert il.load(store).logits(inputs, "b").equal(before.logits(inputs, "b"))
     assert "got version 9" in error_of("restore", store, "b", 9)
-    data = folder / "train" / "d.npz"
-    assert "is a basis task" in error_of("learn", store, f"a={data}", "--update")
-    assert "no task 'd' to update" in error_of(
-        "learn", store, data, "--update", kind=UnknownTaskError
-    )
-    with np.load(data) as archive:
+    with np.load(folder / "train" / "d.npz") as archive:
         seen = archive["labels"] != 1
         np.savez(tmp_path / "b.npz", inputs=archive["inputs"][seen], labels=archive["labels"][seen])
-    assert "; no example of 1: the task may have lost" in run(
-        "learn", store, tmp_path / "b.npz", "--update"
-    )
-
-
-@pytest.mark.nightly
-def test_a_killed_command_carries_on(folder, tmp_path):
-    path, train = tmp_path / "s.impress", sorted((folder / "train").iterdir())
-    run("new", path, *train, "--masks", 4, *NEW[:-1], 'recipe={"epochs":0,"min_steps":600}')
-    command = [sys.executable, "-m", "impresslearn", "learn", str(path), *map(str, train)]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert running.stdout.readline().startswith("a: learned")
-    running.kill()
-    running.communicate(timeout=60)
-    lines = run("learn", path, *train).splitlines()
-    assert lines[0] == "a: already learned from these data"
-    assert "is sound: 4 tasks, 4 masks" in run("verify", path)
+    said = run("learn", store, tmp_path / "b.npz", "--update")
+    assert "; no example of 1: the task may have lost" in said
 
 
 def test_few_labels_need_features(folder, tmp_path):
     path, train = tmp_path / "s.impress", folder / "train"
     run("new", path, train / "a.npz", "--preset", "few_labels", *NEW)
-    other = tmp_path / "other.impress"
-    run("new", other, train / "a.npz", *NEW)
-    assert "--preset few_labels" in error_of(
-        "learn", other, train / "a.npz", "--basis", "--features"
-    )
     run("learn", path, train / "a.npz", train / "b.npz", "--basis", "--features")
     assert run_json("info", path)["projections"] == 1
     few = write(tmp_path / "few.npz", 4, slice(0, 40))
@@ -246,8 +189,8 @@ def test_columns_labels_and_scale_of_tables(tmp_path):
     names = [f"f{number}" for number in range(16)]
     values = 50 + 9 * inputs.numpy()
 
-    def table(name, order, label="species"):
-        lines = [",".join([*(names[place] for place in order), label])]
+    def table(name, order):
+        lines = [",".join([*(names[place] for place in order), "species"])]
         for row, target in zip(values, targets.tolist(), strict=True):
             lines.append(",".join([*(f"{row[place]:.4f}" for place in order), "xyz"[target]]))
         (tmp_path / name).write_text("\n".join(lines))
@@ -264,10 +207,8 @@ def test_columns_labels_and_scale_of_tables(tmp_path):
     assert run_json("evaluate", path, plants, *column)[0]["accuracy"] > 0.5
     result = run_json("predict", path, plants, "--task", "plants", *column)
     assert result["classes"] == ["x", "y", "z"]
-    assert sum(result["rows"][0]["probabilities"]) == pytest.approx(1, abs=1e-4)
     rows = run_json("predict", path, mirrored, "--task", "plants", *column)["rows"]
     assert [row["label"] for row in rows] == [row["label"] for row in result["rows"]]
-    assert "label" in error_of("learn", path, f"new={table('n.csv', range(16))}")
 
 
 def test_the_scale_is_measured_on_all_tasks(tmp_path):
@@ -309,25 +250,17 @@ def test_networks_of_your_own(folder, tmp_path, monkeypatch):
     pretrained = ("--preset", "pretrained", "--set", QUICK)
     assert "a head for each task" in run("new", "s.impress", data, *module, *pretrained)
     run("learn", "s.impress", data, *module)
-    assert (
-        run_json("evaluate", "s.impress", folder / "test" / "b.npz", *module)[0]["accuracy"] > 0.8
-    )
+    (told,) = run_json("evaluate", "s.impress", folder / "test" / "b.npz", *module)
+    assert told["accuracy"] > 0.8
     assert "--module" in error_of("verify", "s.impress", kind=StoreError)
     # Lists and descriptions need no network.
     assert run_json("tasks", "s.impress")[0]["classes"] == 3
     assert run_json("info", "s.impress", "b")["labels"] == [0, 1, 2]
     assert "is sound: 1 tasks, 16 masks" in run("verify", "s.impress", *module)
-    for arguments, words in (
-        (("--module", "nets:make", "--network", "head=shared", *pretrained), "il.adapt(module)"),
-        (("--module", "nets:broken"), "nets:broken: ValueError: no weights here"),
-        (("--module", "nets:other"), "must have a function 'other'"),
-        (pretrained, "needs a pretrained network"),
-    ):
-        assert words in error_of("new", "x.impress", data, *arguments)
-    for reference in ("other:make", "nets"):
-        assert "FILE:FUNCTION" in usage_error_of("new", "x.impress", data, "--module", reference)
+    shared = ("--network", "head=shared")
+    assert "il.adapt(module)" in error_of("new", "x.impress", data, *module, *shared, *pretrained)
     assert not (tmp_path / "x.impress").exists()
-    run("new", "x.impress", data, *module, "--network", "head=shared", "--masks", 3)
+    run("new", "x.impress", data, *module, *shared, "--masks", 3)
 
 
 def test_advise_prints_commands_that_run(folder, tmp_path, monkeypatch):
@@ -338,40 +271,6 @@ def test_advise_prints_commands_that_run(folder, tmp_path, monkeypatch):
     for command in run("advise", *train).replace(" \\\n", " ").splitlines()[-2:]:
         run(*shlex.split(command)[1:])
     assert list(il.load("STORE.impress").tasks_) == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["DATA", "DATA"], "would both be task 'b'"),
-        (["DATA", "--network", "width"], "--network takes KEY=VALUE, got 'width'"),
-        (["no.npz"], "no.npz does not exist"),
-        (["DATA", "--network", "width=3"], "did you mean 'widths'"),
-        (["DATA", "--preset", "no"], "the preset must be one of default, "),
-        (["DATA", "--set", "precision=int3"], "int5, int4"),
-        (["DATA", "--set", "colour=red"], "no argument 'colour'"),
-        (["DATA", "--prepare", "shape=[1,2.5]"], "an integer of at least 1"),
-    ],
-)
-def test_unusable_arguments_make_no_store(folder, tmp_path, arguments, words):
-    data = str(folder / "train" / "b.npz")
-    arguments = [argument.replace("DATA", data) for argument in arguments]
-    result = invoke("new", tmp_path / "s.impress", *arguments)
-    assert isinstance(result.exception, (InputError, MissingDataError, SystemExit))
-    assert words in " ".join(f"{result.exception} {result.stderr}".split())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_files_that_exist_are_left_alone(folder, tmp_path):
-    path, data = tmp_path / "notes.txt", folder / "train" / "b.npz"
-    path.write_text("keep me")
-    assert "exists already" in usage_error_of("new", path, data)
-    assert "not an impresslearn store" in error_of("learn", path, data, kind=StoreError)
-    assert "does not exist" in error_of("learn", tmp_path / "no", data, kind=MissingDataError)
-    assert path.read_text() == "keep me"
-
-
-# Predicting
 
 
 def test_prediction(folder, ready):
@@ -389,27 +288,10 @@ def test_prediction(folder, ready):
     assert ready.read_bytes() == before
 
 
-def test_unusable_inputs_are_one_line(folder, ready, tmp_path):
-    odd, noise = tmp_path / "odd.npy", tmp_path / "noise.npy"
-    np.save(odd, np.zeros((2, 5), np.float32))
-    np.save(noise, np.random.default_rng(0).normal(0, 40, (64, 16)).astype(np.float32))
-    assert "16 values" in error_of("predict", ready, odd, "--task", "b")
-    line = error_of("predict", ready, noise, kind=UnknownTaskError)
-    assert line.startswith("the inputs look like none of the tasks (nearest: ")
-    inputs = folder / "new.npy"
-    assert "'b'" in error_of("predict", ready, inputs, "--task", "B", kind=UnknownTaskError)
-
-
-# Looking after a store
-
-
 def test_listing_and_describing(ready):
     rows = [line.split() for line in run("tasks", ready).splitlines()]
     assert rows[0] == ["task", "role", "version", "classes", "masks", "bytes", "learned", "at"]
-    assert [row[:5] for row in rows[2:]] == [
-        ["a", "basis", "1", "3", "13"],
-        ["b", "learned", "1", "3", "13"],
-    ]
+    assert rows[3][:5] == ["b", "learned", "1", "3", "13"]
     assert run_json("tasks", ready)[1]["bytes"] == il.load(ready).tasks_["b"].bytes
     text = " ".join(run("info", ready).split())
     assert all(words in text for words in ("lenet_300_100", "widths 24, 12", "sparsity 0.7"))
@@ -418,32 +300,18 @@ def test_listing_and_describing(ready):
     assert task["recipe"]["min_steps"] == 100
     assert sum(task["parts"].values()) == task["bytes"]
     assert "min steps 100" in " ".join(run("info", ready, "b").split())
-    error_of("info", ready, "bb", kind=UnknownTaskError)
 
 
-def test_a_damaged_store_is_found(store):
-    assert "is sound: 2 tasks, 13 masks" in run("verify", store)
-    content = bytearray(store.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 64] = bytes(byte ^ 255 for byte in content[middle : middle + 64])
-    store.write_bytes(content)
-    assert "damaged" in error_of("verify", store, kind=StoreError)
-
-
-def test_removing_and_compacting(monkeypatch, store):
+def test_removing_and_compacting(store):
     assert invoke("remove", store, "a").exit_code == 1  # nobody answers
     assert "a" in il.load(store).tasks_
-    error = error_of("remove", store, "b", "no", "--yes", kind=UnknownTaskError)
-    assert "no task named 'no'" in error
+    error_of("remove", store, "b", "no", "--yes", kind=UnknownTaskError)
     assert run("remove", store, "a", "--yes") == "removed a\n"
     assert list(il.load(store).tasks_) == ["b"]
     run("remove", store, "b", "--yes")
     before = store.stat().st_size
     assert run("compact", store).endswith(" now\n")
     assert store.stat().st_size <= before
-
-
-# Several stores
 
 
 def test_stores_are_compared_and_merged(folder, store, tmp_path):
@@ -453,11 +321,8 @@ def test_stores_are_compared_and_merged(folder, store, tmp_path):
     run("learn", tuesday, train / "d.npz")
     run("learn", tuesday, f"b={train / 'c.npz'}", "--update")
     assert run("diff", monday, monday) == "the tasks are the same\n"
-    assert run_json("diff", monday, tuesday) == {
-        "only_first": ["c"],
-        "only_second": ["d"],
-        "different": ["b"],
-    }
+    told = {"only_first": ["c"], "only_second": ["d"], "different": ["b"]}
+    assert run_json("diff", monday, tuesday) == told
     refused = invoke("merge", monday, tuesday)
     assert refused.exit_code == 3
     assert refused.stdout == "1 failed, 1 new\n"
@@ -465,13 +330,13 @@ def test_stores_are_compared_and_merged(folder, store, tmp_path):
     assert run("merge", monday, tuesday, "--on-conflict", "version") == "1 version, 1 unchanged\n"
     assert run_json("diff", monday, tuesday)["different"] == []
     assert list(il.load(monday).tasks_) == [*"abcd"]
-    assert "on_conflict must be" in error_of("merge", monday, tuesday, "--on-conflict", "both")
 
 
 def test_no_row_is_wider_than_80_columns(folder, store, monkeypatch):
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("impresslearn.learner.advice.CANDIDATES", CANDIDATES[1:2])
     name = shutil.copy(store, "s.impress")
     said = run("tasks", name) + run("info", name) + run("info", name, "b")
     said += run("evaluate", name, *sorted(Path("test").iterdir())[:2])
-    said += run("advise", *sorted(Path("train").iterdir())[:2], "--max-seconds", 3)
+    said += run("advise", *sorted(Path("train").iterdir())[:2], "--max-seconds", 20)
     assert max(map(len, said.splitlines())) <= 80
