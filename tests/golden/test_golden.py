@@ -43,21 +43,14 @@ def test_every_golden_value_is_compared():
 
 
 @pytest.mark.parametrize("problems", GROUPS, ids=lambda group: "-".join(group[0][:2]))
-def test_logits_and_bytes_before_and_after_saving(problems, tmp_path):
+def test_logits_and_bytes_before_and_after_saving_and_exporting(problems, tmp_path):
     for problem in problems:
         learner, path = learn(problem), tmp_path / problem.precision
         logits = check(problem, learner)
         learner.save(path)
         loaded = il.load(path, module=network(problem.norm), progress=False)
         assert torch.equal(check(problem, loaded), logits), problem.key
-
-
-@pytest.mark.parametrize("problems", GROUPS, ids=lambda group: "-".join(group[0][:2]))
-def test_an_opened_store_and_an_export_compute_the_same(problems, tmp_path):
-    problem = problems[-1]  # coded
-    learner, path = learn(problem), tmp_path / "store"
-    logits = learner.logits(fixed_inputs(), "learned")
-    learner.save(path)
+    # The last one is coded.
     with il.open_store(path, module=network(problem.norm), readonly=True) as store:
         assert torch.equal(store.logits(fixed_inputs(), "learned"), logits)
         labels = logits.argmax(dim=1).numpy()
