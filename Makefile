@@ -32,7 +32,7 @@ test: $(STAMP)
 test-ci: $(STAMP)
 	OMP_NUM_THREADS=1 $(RUN) pytest -n auto --dist loadfile -m "not nightly" $(PYTEST)
 
-# Everything, with 1,000 random lives of tasks in place of 12, 200 kills, 10,000 damaged copies.
+# Everything, with 1,000 random lives of tasks in place of 12, 10,000 damaged copies.
 test-nightly: $(STAMP)
 	$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[examples]'
 	IMPRESSLEARN_FULL_STORE_TESTS=1 OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(PYTEST)

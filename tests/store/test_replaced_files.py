@@ -1,39 +1,118 @@
-"""A store whose file something else than the library changes while it is open."""
+"""Copies of a store in use, and files that something else puts in its place."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.errors import StoreReplacedError
-from toys import blobs, quick_learner
+from impresslearn.errors import InputError, StoreError, StoreReplacedError
+from impresslearn.learner import verify_store
+from impresslearn.store import backup_store, compact_store
+from toys import blobs, lenet, quick_learner, refused
 
-INPUTS = blobs(50)[0][:7]
-
-
-def updated(base: Path, path: Path, number: int) -> Path:
-    """A copy of a store in which task a is learned on."""
-    shutil.copy(base, path)
-    with il.open_store(path, progress=False) as learner:
-        learner.update_task("a", blobs(number))
-    return path
+INPUTS = blobs(0)[0]
 
 
 @pytest.fixture
-def base(tmp_path):
-    path = tmp_path / "base.impress"
-    quick_learner().add_random_masks(2).learn_task("a", blobs(0)).save(path)
-    return path
+def path(tmp_path: Path) -> Path:
+    quick_learner().add_random_masks(2).learn_task("a", blobs(0)).save(tmp_path / "s.impress")
+    return tmp_path / "s.impress"
 
 
-def test_a_file_that_was_copied_over_an_open_store_is_read(base, tmp_path):
-    path = updated(base, tmp_path / "s.impress", 7)
-    other = updated(base, tmp_path / "other.impress", 8)
+def test_copies_of_a_store_that_is_written_are_whole(path, tmp_path):
+    stop, copies = threading.Event(), [tmp_path / f"{number}.impress" for number in range(20)]
+
+    def write() -> None:
+        with il.open_store(path) as writer:
+            while not stop.is_set():
+                writer.update_task("a", blobs(0))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for copy in copies:
+            backup_store(path, copy)
+    finally:
+        stop.set()
+        thread.join()
+    seen = []
+    for copy in copies:
+        verify_store(copy)
+        seen.append(il.load(copy).tasks_["a"].version)
+    assert seen == sorted(seen)
+
+
+def test_a_copy_is_put_back_whatever_log_the_store_left(path, tmp_path):
+    backup_store(path, tmp_path / "monday.impress")
+    expected = il.load(path).logits(INPUTS, "a")
+    # A writer that is killed leaves its log: here the commit is in the log alone.
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.executescript("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;")
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM tasks").fetchone()
+    writer.execute("DELETE FROM tasks")
+    log = Path(f"{path}-wal").read_bytes()
+    reader.close()
+    writer.close()
+    Path(f"{path}-wal").write_bytes(log)
+    backup_store(tmp_path / "monday.impress", path, overwrite=True)
+    assert not Path(f"{path}-wal").exists()
+    verify_store(path)
+    assert il.load(path).logits(INPUTS, "a").equal(expected)
+
+
+def test_former_versions_are_deleted(path):
+    with il.open_store(path) as learner:
+        learner.learn_task("b", blobs(1))
+        for number in range(4):
+            learner.update_task("a", blobs(number))
+        kept = [learner.logits(INPUTS, name) for name in "ab"]
+    compact_store(path, versions=2)
+    with il.open_store(path) as learner:
+        assert [info.version for info in learner.versions("a")] == [4, 5]
+        assert [info.version for info in learner.versions("b")] == [1]
+        assert all(map(torch.equal, kept, [learner.logits(INPUTS, name) for name in "ab"]))
+        refused("has the former versions 4 to 4, got version 1", learner.restore_task, "a", 1)
+        learner.restore_task("a", 4)
+        assert learner.tasks_["a"].version == 6
+    verify_store(path)
+
+
+def test_what_cannot_be_copied_is_one_line(path, tmp_path):
+    refused("exists already", backup_store, path, path)
+    refused("is the store itself", backup_store, path, path, overwrite=True)
+    refused("there is no folder", backup_store, path, tmp_path / "no" / "a.impress")
+    refused("versions must be", compact_store, path, versions=0)
+    (tmp_path / "text").write_text("no store")
+    with pytest.raises(StoreError):
+        backup_store(tmp_path / "text", tmp_path / "copy.impress")
+    assert not (tmp_path / "copy.impress").exists()
+    copy = tmp_path / "copy.impress"
+    backup_store(path, copy)
+    with il.open_store(copy) as held, pytest.raises((InputError, StoreError), match="open else"):
+        held.predict(INPUTS, "a")
+        backup_store(path, copy, overwrite=True)
+
+
+def updated(base: Path, place: Path, number: int) -> Path:
+    """A copy of a store in which task a is learned on."""
+    shutil.copy(base, place)
+    with il.open_store(place, progress=False) as learner:
+        learner.update_task("a", blobs(number))
+    return place
+
+
+def test_a_file_that_was_copied_over_an_open_store_is_read(path, tmp_path):
+    other = updated(path, tmp_path / "other.impress", 8)
+    path = updated(path, tmp_path / "used.impress", 7)
     # SQLite's own counters are equal in both, and so are name, number and version of the task.
     assert other.read_bytes()[24:28] == path.read_bytes()[24:28]
     with il.open_store(other, readonly=True) as learner:
@@ -45,16 +124,10 @@ def test_a_file_that_was_copied_over_an_open_store_is_read(base, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["masks", "network"])
-def test_another_store_that_was_copied_over_an_open_one_is_refused(base, tmp_path, change):
-    path, other = tmp_path / "s.impress", tmp_path / "other.impress"
-    empty = quick_learner()
-    empty.save(path)
-    shutil.copy(path, other)
-    for place, seed in ((path, 1), (other, 2)):
-        with il.open_store(place, progress=False) as learner:
-            learner.add_random_masks(2, seed=seed).learn_task("a", blobs(0))
-    if change == "network":
-        shutil.copy(base, other)
+def test_another_store_that_was_copied_over_an_open_one_is_refused(path, tmp_path, change):
+    other, seed = tmp_path / "other.impress", 7 if change == "network" else 0
+    learner = quick_learner(lenet(seed=seed)).add_random_masks(2, seed=9 - seed)
+    learner.learn_task("a", blobs(0)).save(other)
     with il.open_store(path, readonly=True) as learner:
         learner.logits(INPUTS, "a")
         shutil.copy(other, path)
@@ -62,10 +135,10 @@ def test_another_store_that_was_copied_over_an_open_one_is_refused(base, tmp_pat
             learner.logits(INPUTS, "a")
 
 
-def test_a_link_that_was_moved_on_to_another_file_is_noticed(base, tmp_path):
+def test_a_link_that_was_moved_on_to_another_file_is_noticed(path, tmp_path):
     link = tmp_path / "present.impress"
-    link.symlink_to(base)
-    updated(base, tmp_path / "next.impress", 7)
+    link.symlink_to(path)
+    updated(path, tmp_path / "next.impress", 7)
     with il.open_store(link, readonly=True) as learner:
         learner.logits(INPUTS, "a")
         (tmp_path / "new").symlink_to(tmp_path / "next.impress")

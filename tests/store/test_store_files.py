@@ -4,11 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
-from storekit import PATHS, digest, digests, files, hasty, reports, small_learner, sql, until
+from storekit import digest, digests, files, hasty, reports, small_learner, sql, until
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
@@ -132,52 +130,6 @@ def test_odd_paths(tmp_path, larger, monkeypatch):
         os.chdir(tmp_path)
         os.unlink(name)
         assert files(tmp_path) == []
-
-
-WITHOUT_PERMISSION = """
-import os, sys
-sys.path[:0] = sys.argv[2:]
-from storekit import *
-il.load(sys.argv[1]).logits(INPUTS, "first")  # everything is imported and compiled
-os.setgid(65534); os.setuid(65534)
-path = sys.argv[1]
-print(digest(il.load(path), "first"))
-with il.open_store(path, readonly=True) as learner:
-    print(digest(learner, "first"))
-for verb in (il.open_store, lambda path: il.load(path).save(path, overwrite=True),
-             lambda path: il.load(path).save(path + ".other")):
-    try:
-        verb(path)
-    except il.StoreError as error:
-        print(error)
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="gives up root's rights")
-def test_without_permission(small_store):
-    """A user who may only read: everything but writing works, with and without a log."""
-
-    def lines():
-        script = [sys.executable, "-c", WITHOUT_PERMISSION, str(path), *PATHS]
-        done = subprocess.run(script, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.impress"
-        path.write_bytes(small_store)
-        path.parent.chmod(0o755)
-        expected = [digests(path)["first"]] * 2
-        found = lines()
-        assert found[:2] == expected
-        assert [line.startswith("cannot write") for line in found[2:]] == [True] * 3
-        assert "open it with readonly=True" in found[2]
-        with hasty(path) as learner:
-            learner.learn_task("second", blobs(2))
-            for log in ("wal", "shm"):
-                path.with_name(f"a.impress-{log}").chmod(0o644)
-            assert lines()[:2] == expected
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])

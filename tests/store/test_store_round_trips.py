@@ -1,7 +1,7 @@
 """What is saved comes back: bit by bit, for every kind of network, coefficient, label and norm."""
 
 import math
-from functools import partial, reduce
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +9,6 @@ from storekit import INPUTS, QUICKLY, digest, digests, files, refused, small_lea
 from torch import nn
 
 import impresslearn as il
-from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.learner.loading import verify_store
 from impresslearn.networks import Backbone, registry
 from impresslearn.networks.prediction import TrainingPhase
@@ -61,17 +60,6 @@ def assert_counted(learner, path):
             assert info.bytes == sum(info.breakdown.values())
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(("granularity", "scale"), [("layer", False), ("unit", True)])
-def test_every_precision_and_granularity(tmp_path, precision, granularity, scale):
-    how = {"output_scale": scale, "penalty": 0.1 * scale}
-    learner = small_learner(precision=precision, granularity=granularity, seed=3, **how)
-    learner.learn_homogeneous("seeds", blobs(4), 2)
-    for back in both(learner, tmp_path / "a.impress"):
-        assert_same(learner, back)
-    assert_counted(learner, tmp_path / "a.impress")
-
-
 @pytest.mark.parametrize("norm", ["batch", "per_task", "shared", "group"])
 @pytest.mark.parametrize(("weights", "precision"), [("stored", "int4"), ("seed", "coded")])
 def test_every_norm_policy(tmp_path, norm, weights, precision):
@@ -103,13 +91,10 @@ def marked_as_trained():
 @pytest.mark.parametrize(
     ("make", "given"),
     [
-        *((lambda norm=norm: il.adapt(ConvNet(), norm=norm), ConvNet)
-          for norm in ("batch", "per_task", "shared")),
         (lambda: il.adapt(instance_norms(True)), lambda: instance_norms(False)),
         (lambda: il.adapt(instance_norms(False)), lambda: instance_norms(True)),
         (lambda: il.adapt(ConvNet().double(), skip=["head.weight"], num_classes=3), ConvNet),
         (lambda: Backbone(ConvNet(), num_classes=3, norm="shared"), ConvNet),
-        (lambda: il.adapt(ConvNet(), head="shared"), ConvNet),
         (marked_as_trained, ConvNet),
     ],
 )  # fmt: skip
@@ -135,15 +120,7 @@ class WithBuffer(ConvNet):
 @pytest.mark.parametrize(
     ("kept", "module", "words"),
     [
-        (ConvNet, nn.Linear(16, 3), "has no maskable layer 'body.0.weight'"),
-        (ConvNet, nn.ReLU(), "cannot be built from this ReLU"),
-        (ConvNet, ConvNet, "takes an nn.Module, not its class"),
-        (
-            ConvNet,
-            il.adapt(ConvNet()),
-            "pass the module that was adapted; the store knows its head, 'own'",
-        ),
-        (ConvNet, None, "pass one of the same structure as module"),
+        (ConvNet, il.adapt(ConvNet()), "pass the module that was adapted; the store knows its"),
         (ConvNet, WithBuffer(), "SHA-256"),
         (WithBuffer, ConvNet(), "'extra' of"),
     ],
@@ -178,8 +155,6 @@ def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
         assert "SHA-256 differs" in refused(path, verb)
     with pytest.raises(il.InputError, match="yours was adapted"):
         quick_learner(il.adapt(ConvNet())).save(tmp_path / "b", weights="seed")
-    with pytest.raises(il.InputError, match="weights must be one of stored, seed"):
-        learner.save(tmp_path / "b", weights="none")
 
 
 def test_every_kind_of_label(tmp_path):
@@ -188,15 +163,14 @@ def test_every_kind_of_label(tmp_path):
     for back in both(learner, tmp_path / "empty.impress"):
         assert_same(learner, back)
     learner.add_random_masks(2)
-    kinds = [0, 1, 2], [-5, 2**40, 7], ["ä", "日本", "a b\n"], [True, False, True], ["", " ", "'"]
+    kinds = [-5, 2**40, 7], ["ä", "日本", "a b\n"], [True, False, True], ["", " ", "'"]
     for number, labels in enumerate([*kinds, ["x" * 5000, "y", "z"]]):
         learner.learn_task(f"task {number}", (inputs, [labels[place] for place in places]))
     for back in both(learner, tmp_path / "a.impress"):
         assert_same(learner, back)
-        for name, info in back.tasks_.items():
-            assert list(back.predict(inputs, name)) == list(learner.predict(inputs, name))
-            kinds = list(map(type, info.classes))
-            assert kinds == list(map(type, learner.tasks_[name].classes))
+        for name in back.tasks_:
+            found, expected = (each.predict(inputs, name) for each in (back, learner))
+            assert (found.tolist(), found.dtype) == (expected.tolist(), expected.dtype)
 
 
 def test_some_of_the_tasks(tmp_path):
@@ -210,8 +184,6 @@ def test_some_of_the_tasks(tmp_path):
         assert len(back.bank_) == masks
     with pytest.raises(il.UnknownTaskError, match="'basis-7'"):
         learner.save(tmp_path / "b.impress", tasks=["first", "basis-7"])
-    with pytest.raises(il.InputError, match="the single name 'first'"):
-        learner.save(tmp_path / "b.impress", tasks="first")
     assert files(tmp_path) == ["a.impress"]
 
 
@@ -219,37 +191,24 @@ def test_masks_of_every_origin(tmp_path):
     """Also one that only claims to be random: it must not be drawn again."""
     learner = small_learner()
     own = {each.name: torch.rand(each.shape) < 0.5 for each in learner.backbone.layers}
-    for source, recipe in (
-        ("given", {}),
-        ("random", {"seed": 1, "number": 7}),
-        ("random", {"seed": -1, "number": "x"}),
-        ("pruning", {"note": ["any", {"thing": None}]}),
-    ):
-        learner.bank_.append(f"mask {len(learner.bank_)}", own, source, recipe)
+    learner.bank_.append("given", own, "given", {})
+    learner.bank_.append("false", own, "random", {"seed": 1, "number": 7})
+    learner.bank_.append("worse", own, "random", {"seed": -1, "number": "x"})
+    learner.bank_.append("odd", own, "pruning", {"note": ["any", {"thing": None}]})
     learner.learn_task("over all", blobs(3))
     for back in both(learner, tmp_path / "a.impress"):
         assert_same(learner, back)
-    learner.bank_.append("odd", own, "given", {"when": object()})
+    learner.bank_.append("unlike JSON", own, "given", {"when": object()})
     with pytest.raises(il.InputError, match="plain JSON values"):
         learner.save(tmp_path / "b.impress")
 
 
-@pytest.mark.parametrize("verb", [il.load, il.open_store])
-def test_settings_that_are_overridden(tmp_path, verb):
-    path = tmp_path / "a.impress"
-    quick_learner(sparsity=0.6, seed=5).save(path)
-    with verb(path, precision="int4", cache_bytes=0, progress=False) as learner:
-        assert (learner.sparsity, learner.precision, learner.seed) == (0.6, "int4", 5)
-        assert learner._store._cache.limit == 0
-    for setting, words in (
-        ({"bank": None}, "no setting 'bank'"),
-        ({"precision": "int3"}, "precision must be one of"),
-        ({"device": "nowhere"}, "device"),
-    ):
-        with pytest.raises(il.InputError, match=words):
-            verb(path, **setting)
-    with pytest.raises(il.InputError, match="timeout must be"):
-        il.open_store(path, timeout=-1)
+def test_settings_that_are_overridden(tmp_path):
+    quick_learner(sparsity=0.6, seed=5).save(tmp_path / "a.impress")
+    for verb in (il.load, il.open_store):
+        with verb(tmp_path / "a.impress", precision="int4", cache_bytes=0) as learner:
+            assert (learner.sparsity, learner.precision, learner.seed) == (0.6, "int4", 5)
+            assert learner._store._cache.limit == 0
 
 
 def test_a_task_of_nan_is_refused_when_it_is_learned(monkeypatch):
@@ -271,21 +230,6 @@ def test_a_task_of_nan_is_refused_when_it_is_learned(monkeypatch):
         assert (list(learner.tasks_), learner.bank_.names) == (["a"], ("a",))
 
 
-def nested(levels):
-    return reduce(lambda inner, _: [inner], range(levels), [])
-
-
-@pytest.mark.parametrize(
-    "note",
-    [{"a": "\ud800"}, {"a": math.nan}, {"a": {1}}, {"a": nested(99_999)}, [1]],
-    ids=["surrogate", "nan", "set", "deep", "list"],
-)
-def test_a_note_that_no_store_can_keep_is_refused_first(note, monkeypatch):
-    monkeypatch.setattr("impresslearn.learner.trainer.solve", lambda *_: pytest.fail("was trained"))
-    with pytest.raises(il.InputError, match="a note must"):
-        quick_learner().learn_basis("a", blobs(0), note=note)
-
-
 @pytest.mark.parametrize("head", ["shared", "own"])
 def test_a_module_with_the_same_tensors_that_computes_something_else_is_refused(tmp_path, head):
     def module(activation):
@@ -297,10 +241,8 @@ def test_a_module_with_the_same_tensors_that_computes_something_else_is_refused(
     learner = quick_learner(backbone).add_random_masks(3).learn_task("a", blobs())
     learner.save(path)
     for other in (nn.Tanh(), nn.GELU(), nn.Identity()):
-        with pytest.raises(
-            il.StoreError, match="computes something else than the network of .*a.impress"
-        ):
-            il.load(path, module=module(other))
+        words = refused(path, lambda path, other=other: il.load(path, module=module(other)))
+        assert "computes something else than the network of" in words
     again = il.load(path, module=module(nn.ReLU()).train())  # drawn anew, in another mode
     assert torch.equal(again.logits(inputs, "a"), learner.logits(inputs, "a"))
 

@@ -44,13 +44,16 @@ def live(report: Any, path: str, seed: int, count: int) -> None:
     with hasty(path) as learner:
         for number in range(count):
             names = [name for name, info in learner.tasks_.items() if info.role == "learned"]
-            verb = draw.choice(["learn", "update", "update", "restore", "remove"])
-            name = draw.choice(names) if names and verb != "learn" else f"{seed}-{number}"
+            verb = draw.choice(["learn", "basis", "update", "update", "restore", "remove"])
+            is_new = not names or verb in ("learn", "basis")
+            name = f"{seed}-{number}" if is_new else draw.choice(names)
             versions = learner.tasks_[name].version if name in names else 0
             if verb == "restore" and versions < 2:
                 verb = "update" if versions else "learn"
             report([name, verb])
-            if versions == 0:
+            if verb == "basis":
+                learner.learn_basis(name, blobs(draw.randrange(100)))
+            elif versions == 0:
                 learner.learn_task(name, blobs(draw.randrange(100)))
             elif verb == "update":
                 learner.update_task(name, blobs(draw.randrange(100)))
@@ -73,14 +76,11 @@ def change_once(report: Any, path: str, verb: str, statement: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         learner._store.database.writing.connection.set_trace_callback(die)
-        if verb.startswith("learn"):
-            getattr(learner, verb)("new", blobs(3))
-        elif verb == "restore_task":
-            learner.restore_task("known", 1)
-        elif verb == "update_task":
-            learner.update_task("known", blobs(3))
-        else:
-            learner.remove_task("known")
+        given = {
+            "update_task": ("known", blobs(3)), "restore_task": ("known", 1),
+            "remove_task": ("known",),
+        }  # fmt: skip
+        getattr(learner, verb)(*given.get(verb, ("new", blobs(3))))
         learner._store.database.writing.connection.set_trace_callback(None)
 
 

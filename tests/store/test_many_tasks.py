@@ -1,16 +1,51 @@
-"""Stores of many tasks: what a name or a commit costs does not grow with their number."""
+"""Many tasks: a batch runs the network once; a name or commit costs the same beside others."""
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 import impresslearn as il
 from impresslearn.errors import UnknownTaskError
+from impresslearn.networks import Backbone
+from impresslearn.store.mixed_batch import mixed_logits
 from toys import blobs, lenet, quick_learner
+
+INPUTS = blobs(9)[0][:12]
+
+
+class Scaled(nn.Sequential):
+    """Changes logits after the head."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs).log_softmax(dim=1)
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, Scaled])
+def test_a_mixed_batch_runs_the_network_once(kind, monkeypatch):
+    torch.manual_seed(0)
+    body = kind(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
+    backbone = il.adapt(body, head="own", input_shape=(16,))
+    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    learner.learn_tasks({f"t{number}": blobs(number) for number in range(4)})
+    names = [f"t{number % 4}" for number in range(len(INPUTS))]
+    alone = [learner.logits(row[None], name)[0] for row, name in zip(INPUTS, names, strict=True)]
+    passes = []
+    forward = Backbone.forward
+    monkeypatch.setattr(Backbone, "forward", lambda *of: passes.append(1) or forward(*of))
+    list(mixed_logits(learner._store, learner.prepare(INPUTS), names))  # looks at the head
+    passes.clear()
+    parts = list(mixed_logits(learner._store, learner.prepare(INPUTS), names))
+    assert len(passes) == (4 if kind is Scaled else 1)
+    for part in parts:
+        for row, task, logits in zip(part.rows, part.tasks, part.logits, strict=True):
+            assert task.name == names[row]
+            torch.testing.assert_close(logits, alone[row], rtol=1e-5, atol=1e-5)
+
 
 TASKS = 300
 
@@ -60,24 +95,3 @@ def test_tasks_stay_decoded_when_others_commit(stored, monkeypatch):
         other.update_task("site 007", blobs(2))
         assert not learner.logits(blobs(0)[0], "site 007").equal(before)
         assert decoded == ["site 007"]
-
-
-def test_weights_are_known_by_the_digest_of_their_numbers(tmp_path):
-    """A backup put back and updated again has the same version and row, but other numbers."""
-    path = tmp_path / "s.impress"
-    quick_learner(lenet()).add_random_masks(2).learn_task("a", blobs(0)).save(path)
-    backup = path.read_bytes()
-    with il.open_store(path) as writer:
-        writer.update_task("a", blobs(1))
-    reader = il.open_store(path, readonly=True)
-    stale = reader.logits(blobs(0)[0], "a")
-    with sqlite3.connect(tmp_path / "old") as old:
-        (tmp_path / "old").write_bytes(backup)
-        with sqlite3.connect(path) as present:
-            old.backup(present)
-    with il.open_store(path) as writer:
-        writer.update_task("a", blobs(2))
-        assert writer.tasks_["a"].version == reader.tasks_["a"].version == 2
-        fresh = writer.logits(blobs(0)[0], "a")
-    assert not fresh.equal(stale)
-    assert reader.logits(blobs(0)[0], "a").equal(fresh)
