@@ -28,24 +28,21 @@ def logits(learner, data, names):
     return {name: learner.logits(data[0], name).cpu() for name in names}
 
 
-@pytest.mark.parametrize(
-    ("granularity", "precision"),
-    [
-        ("layer", "float32"),
-        ("layer", "coded"),
-        ("unit", "float32"),
-        ("unit", "int4"),
-        ("unit", "coded"),
-        ("weight", "coded"),
-    ],
-)
-def test_a_task_moves_between_devices(granularity, precision, tmp_path):
+CODED = {"precision": "coded", "bit_price": 0.1}
+KINDS = {
+    "a layer": {},
+    "a layer, coded": CODED,
+    "a unit": {"granularity": "unit"},
+    "a unit, int4": {"granularity": "unit", "precision": "int4"},
+    "a unit, coded": {"granularity": "unit", **CODED},
+    "a weight": {"granularity": "weight", **CODED},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_moves_between_devices(kind, tmp_path):
     data = blobs()
-    price = {"bit_price": 0.1} if precision == "coded" else {}
-    first, second = (
-        learner(granularity=granularity, precision=precision, **price).learn_task("a", data)
-        for _ in range(2)
-    )
+    first, second = (learner(**KINDS[kind]).learn_task("a", data) for _ in range(2))
     assert first.score(data, "a") > 0.8
     before = logits(first, data, "a")
     assert torch.equal(before["a"], second.logits(data[0], "a").cpu())  # the same bits twice
@@ -73,12 +70,9 @@ def test_basis_tasks_of_a_residual_network(norm):
 
 def test_side_by_side_as_in_turn():
     tasks = {f"t{seed}": blobs(seed) for seed in range(6)}
-    beside, in_turn = (
-        learner(task_recipe=Recipe(lr=0.02, epochs=2, min_steps=6, batch_size=16)).learn_tasks(
-            tasks, batched=batched
-        )
-        for batched in (True, False)
-    )
+    brief = Recipe(lr=0.02, epochs=2, min_steps=6, batch_size=16)
+    beside = learner(task_recipe=brief).learn_tasks(tasks, batched=True)
+    in_turn = learner(task_recipe=brief).learn_tasks(tasks, batched=False)
     for name, ours in beside.coefficients_.items():
         for pair in zip(ours.tensors(), in_turn.coefficients_[name].tensors(), strict=True):
             torch.testing.assert_close(*pair, rtol=0, atol=1e-3)
@@ -108,28 +102,6 @@ def own_network():
     return torch.nn.Sequential(*layers)
 
 
-def test_kept_features():
-    network = il.adapt(own_network(), input_shape=(16,)).to(DEVICE)
-    machine = ImpressLearner.from_preset(network, "few_labels", progress=False)
-    tasks = {f"t{seed}": blobs(seed, count=120) for seed in range(3)}
-    machine.learn_features(*tasks.values(), dimensions=8)
-    for name, (inputs, labels) in tasks.items():
-        machine.learn_task(name, (machine.features(inputs), labels))
-    assert machine.score(tasks["t2"], "t2") > 0.8
-
-
-def test_a_class_map():
-    network = il.adapt(own_network(), input_shape=(16,)).to(DEVICE)
-    machine = ImpressLearner.from_preset(network, "few_labels", progress=False)
-    tasks = {}
-    for seed in range(3):
-        inputs, labels = blobs(seed, count=120)
-        tasks[f"t{seed}"] = inputs, [f"{seed}.{label}" for label in labels.tolist()]
-    machine.learn_tasks(tasks)
-    machine.tell_apart(tasks)
-    assert machine.infer_task(tasks["t1"][0][:32]).best == "t1"
-
-
 @pytest.mark.parametrize("method", ["exhaustive", "one_shot", "alpha"])
 def test_a_task_is_inferred(method):
     machine = learner(masks=0)
@@ -139,16 +111,29 @@ def test_a_task_is_inferred(method):
     assert machine.infer_task(tasks["b1"][0], method=method).best == "b1"
 
 
+def test_kept_features_and_a_class_map():
+    network = il.adapt(own_network(), input_shape=(16,)).to(DEVICE)
+    machine = ImpressLearner.from_preset(network, "few_labels", progress=False)
+    tasks = {}
+    for seed in range(3):
+        inputs, labels = blobs(seed, count=120)
+        tasks[f"t{seed}"] = inputs, [f"{seed}.{label}" for label in labels.tolist()]
+    machine.learn_features(*tasks.values(), dimensions=8)
+    for name, (inputs, labels) in tasks.items():
+        machine.learn_task(name, (machine.features(inputs), labels))
+    assert machine.score(tasks["t2"], "t2") > 0.8
+    machine.tell_apart(tasks)
+    assert machine.infer_task(tasks["t1"][0][:32]).best == "t1"
+
+
 def test_other_methods_learn_on_it():
     network = lenet().to(DEVICE)
     quick = {"recipe": QUICK, "progress": False}
-    bank = random_bank(network.layers, 3, device=DEVICE)
     for method in (
         methods.SupSup(network, basis_recipe=QUICK, progress=False),
-        methods.FineTuning(network, **quick),
         methods.SequentialFineTuning(network, **quick),
         methods.lora(network, rank=2, **quick),
-        methods.Hybrid(network, bank, **quick),
+        methods.Hybrid(network, random_bank(network.layers, 3, device=DEVICE), **quick),
     ):
         method.learn_task("a", blobs())
         assert method.score(blobs(), "a") > 0.6

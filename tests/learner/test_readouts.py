@@ -1,7 +1,8 @@
-"""Readouts: a linear layer over the features under all masks, for tasks with few labels."""
+"""Readouts, for tasks with few labels: over the features under all masks, computed once."""
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from impresslearn import ImpressLearner, adapt, load, open_store
+from impresslearn import Backbone, ImpressLearner, Prepared, Preprocessing, adapt, load, open_store
 from impresslearn.coefficients import readout
-from impresslearn.errors import InputError
 from impresslearn.export import export_task
 from impresslearn.learner import readouts
+from models import Named, padded, seeded
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused
 
 DATA = {"two": blobs(seed=1, classes=2, count=24), "four": blobs(seed=2, classes=4, count=48)}
@@ -88,15 +89,6 @@ def test_it_is_logistic_regression_of_the_features() -> None:
     torch.testing.assert_close(learner.logits(inputs, "task"), logits, atol=2e-3, rtol=1e-3)
 
 
-def test_a_price_buys_fewer_bytes() -> None:
-    sizes = []
-    for price in (0.001, 0.1, 10.0):
-        learner = learner_of(bit_price=price).learn_task("task", DATA["four"])
-        sizes.append(learner.tasks_["task"].breakdown["coefficients"])
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] > 2 * sizes[2]
-
-
 def test_without_a_mask_the_network_itself_gives_features(tmp_path: Path) -> None:
     learner = learner_of(masks=0).learn_task("task", DATA["four"])
     assert learner.score(DATA["four"], "task") > 0.8
@@ -120,8 +112,7 @@ def test_exports_add_the_networks(tmp_path: Path, suffix: str) -> None:
         pytest.importorskip("onnxscript")
     assert export_task(learner.task_model("four"), tmp_path / f"a.{suffix}").exists()
     line = "reads the features of 3 networks"
-    with pytest.raises(InputError, match=line):
-        export_task(learner.task_model("four"), tmp_path / "a.safetensors")
+    refused(line, export_task, learner.task_model("four"), tmp_path / "a.safetensors")
 
 
 def test_features_that_tasks_use_outlive_others_of_more_masks(
@@ -162,26 +153,117 @@ def test_a_bias_that_is_too_coarse_to_be_right_is_refused() -> None:
     assert learner.score((inputs + 10, labels), "task") > 0.9
 
 
-def test_what_a_readout_cannot_do_is_said() -> None:
-    data = DATA["two"]
-    shared = quick_learner(lenet(), granularity="readout")
-    refused('head="own"', shared.learn_task, "task", data)
-    normed = adapt(trained(), input_shape=(3, 8, 8), head="own", norm="per_task")
-    own = quick_learner(normed, granularity="readout")
-    refused("per_task", own.learn_task, "task", pictures())
-    learner = learner_of()
-    refused("give the data of a task", learner.learn_features)
-    mixing = ImpressLearner(learner.backbone, progress=False)
-    refused("learn_features is for readouts", mixing.learn_features, data)
-    refused("dimensions", learner.learn_features, data, dimensions=0)
-    refused("are the same", learner.learn_features, (torch.zeros(4, 16), data[1][:4]))
-    for settings in ({"tune": ("bias",)}, {"output_scale": True}):
-        refused("readout", learner_of, **settings)
-
-
 def test_an_update_that_changes_nothing_is_no_version() -> None:
     learner = learner_of().learn_task("four", DATA["four"])
     learner.update_task("four", DATA["four"])
     assert len(learner.versions("four")) == 1
     learner.update_task("four", blobs(seed=3, classes=4, count=48))
     assert len(learner.versions("four")) == 2
+
+
+def test_what_a_readout_cannot_do_is_said() -> None:
+    normed = adapt(trained(), input_shape=(3, 8, 8), head="own", norm="per_task")
+    own = quick_learner(normed, granularity="readout")
+    refused("per_task", own.learn_task, "task", pictures())
+    learner = learner_of(masks=0)
+    refused("give the data of a task", learner.learn_features)
+    refused("are the same", learner.learn_features, (torch.zeros(4, 16), DATA["two"][1][:4]))
+    for settings in ({"tune": ("bias",)}, {"output_scale": True}):
+        refused("readout", learner_of, **settings)
+
+
+def few_labels(backbone: Backbone, **settings: Any) -> ImpressLearner:
+    return ImpressLearner.from_preset(backbone, "few_labels", progress=False, **settings)
+
+
+@pytest.mark.parametrize("kind", ["sentences", "pictures", "masks"])
+def test_tasks_are_those_of_the_inputs(tmp_path: Path, kind: str) -> None:
+    raw, kept = (
+        few_labels(lenet(3, head="own")).add_random_masks(3)
+        if kind == "masks"
+        else few_labels(adapt(seeded(Named) if kind == "sentences" else trained()))
+        for _ in range(2)
+    )
+    inputs, labels = {"sentences": padded, "pictures": partial(pictures, count=60)}.get(
+        kind, blobs
+    )()
+    features = kept.features(inputs)
+    again = pickle.loads(pickle.dumps(features))
+    for name, places in {"all": slice(None), "some": slice(5, 45)}.items():
+        some = inputs[places] if kind != "sentences" else {k: x[places] for k, x in inputs.items()}
+        raw.learn_task(name, (some, labels[places]))
+        kept.learn_task(name, ((features if name == "all" else again)[places], labels[places]))
+        one, other = (learner.tasks_[name] for learner in (raw, kept))
+        assert other.breakdown == one.breakdown
+        assert one.history["recipe"] == other.history["recipe"]
+        logits = raw.logits(inputs, name)
+        torch.testing.assert_close(kept.logits(features, name), logits, atol=1e-5, rtol=1e-5)
+        assert torch.equal(kept.logits(inputs, name), logits)  # the same numbers were kept
+        assert kept._store.tasks.learned(name).profile == raw._store.tasks.learned(name).profile
+        assert kept.score((features, labels), name) == raw.score((inputs, labels), name) > 0.8
+    kept.save(path := tmp_path / "a.impress")
+    served = load(path, **({} if kind == "masks" else {"module": kept.backbone.module}))
+    assert (served.predict(inputs, "some") == kept.predict(features, "some")).all()
+    assert kept.infer_task(features).posterior == pytest.approx(raw.infer_task(inputs).posterior)
+
+
+def test_the_network_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, (inputs, labels) = few_labels(adapt(seeded(Named))), padded()
+    features = learner.features(inputs)
+    learner.learn_task("first", (features, labels))  # tries heads of three outputs
+    monkeypatch.setattr(Backbone, "forward", lambda *_: pytest.fail("the network runs again"))
+    learner.learn_task("second", (features[:40], labels[:40]))
+    learner.update_task("first", (features[:45], labels[:45]))
+    assert learner.score((features, labels), "second") > 0.8
+    assert learner.infer_task(features[:8]).best in ("first", "second")
+    assert learner.predict(features[:4], ["first", "second"] * 2).shape == (4,)
+
+
+def test_heads_that_tasks_replace_make_no_other_network() -> None:
+    (inputs, labels), module = padded(), seeded(Named)
+    features = few_labels(adapt(module)).features(inputs)
+    nn.init.ones_(module.classifier.weight)
+    assert few_labels(adapt(module)).learn_task("task", (features, labels)).tasks_["task"].bytes
+
+
+def test_values_that_were_saved_are_checked_on_some_rows() -> None:
+    learner, (inputs, labels) = few_labels(adapt(seeded(Named))), padded()
+    values = learner.features(inputs).values.numpy()
+    given = learner.features(inputs, values=values.astype(np.float16))
+    learner.learn_task("task", (given, labels))
+    assert learner.score((inputs, labels), "task") > 0.9
+    refused("another network, or in another order", learner.features, inputs, values[::-1].copy())
+    refused(r"\(48, 16\), got \(48, 15\)", learner.features, inputs, values[:, 1:])
+
+
+def test_the_form_of_raw_inputs_is_kept() -> None:
+    images, labels = pictures(count=60)
+    pixels = (60 * images + 128).clamp(0, 255).byte()
+    preprocessing = Preprocessing(mean=0.5, std=0.25)
+    learner = few_labels(adapt(trained()), preprocessing=preprocessing)
+    features = learner.features(pixels)
+    ready = learner.features(Prepared(learner.prepare(pixels)))
+    assert torch.equal(ready.values, features.values)
+    plain = few_labels(adapt(trained()))
+    plain.learn_task("task", (plain.features(pixels), labels))
+    refused("pixels", plain.predict, 100 * images, "task")
+
+
+def test_features_of_something_else_are_refused() -> None:
+    inputs, labels = blobs()
+    learner = few_labels(lenet(3, head="own")).add_random_masks(2)
+    features = learner.features(inputs)
+    other = few_labels(lenet(3, head="own", seed=1)).add_random_masks(2)
+    for verb in (other.learn_task, few_labels(lenet(3, head="own", seed=2)).learn_basis):
+        refused("of another network", verb, "task", (features, labels))
+    refused("of another network", other.predict, features, "task")
+    masked = few_labels(lenet(3, head="own")).add_random_masks(2, seed=7)
+    refused("other masks", masked.learn_task, "task", (features, labels))
+    tuned = quick_learner(lenet(3, head="own"), bank=learner.bank_)
+    refused("give the inputs", tuned.learn_task, "task", (features, labels))
+    tuned.learn_task("task", (inputs, labels))
+    refused("weights of its own", tuned.predict, features, "task")
+    learner.add_random_masks(1)
+    refused("compute them again", learner.learn_task, "task", (features, labels))
+    by_batch = few_labels(adapt(ConvNet(), norm="batch"))
+    refused("depend on the batch", by_batch.features, pictures()[0])

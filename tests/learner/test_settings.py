@@ -1,7 +1,8 @@
-"""A learner's settings: fixed once it is made, checked at the door, kept through a file."""
+"""A learner's settings and presets: fixed once it is made, checked, kept through a file."""
 
 import warnings
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -13,10 +14,13 @@ from impresslearn import (
     Prepared,
     Preprocessing,
     Recipe,
+    SupSup,
     load,
     open_store,
-)
+)  # fmt: skip
 from impresslearn.errors import FixedSettingError
+from impresslearn.learner import create_learner
+from impresslearn.learner.presets import list_presets, preset
 from toys import blobs, lenet, quick_learner, refused
 
 OTHER = {
@@ -46,32 +50,6 @@ def test_a_setting_is_fixed_once_the_learner_is_made(name, tmp_path):
             setattr(each, name, 1)
         assert getattr(each, name) is before
     learner.progress = True  # what is shown is no part of what is learned
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"seed": 1.5}, "seed must be an integer .*got 1.5"),
-        ({"seed": 2**80}, "seed must be an integer"),
-        ({"seed": True}, "seed must be an integer"),
-        ({"score_rule": "evil"}, "score_rule must be one of score, magnitude, got 'evil'"),
-        ({"allocation": "x"}, "allocation must be one of"),
-        ({"granularity": "x"}, "granularity must be one of"),
-        ({"precision": "int3"}, "precision must be one of"),
-        ({"output_scale": "no"}, "output_scale must be True or False, got 'no'"),
-        ({"penalty": float("nan")}, "penalty must be a finite number of at least 0"),
-        ({"bit_price": 3}, "bit_price is for precision=.coded.; with 'float32' it has no effect"),
-        ({"penalty": -1}, "penalty must be a finite number of at least 0"),
-        ({"sparsity": 95}, "did you mean 0.95"),
-        ({"sparsity": 1.0}, "must lie in"),
-        ({"sparsity": -0.1}, "must lie in"),
-        ({"task_recipe": {"lr": 1}}, "task_recipe must be a Recipe, got dict"),
-        ({"preprocessing": {"mean": 1}}, "preprocessing must be a Preprocessing, got dict"),
-        ({"cache_bytes": 1.5}, "cache_bytes must be an integer"),
-    ],
-)
-def test_settings_that_cannot_be_used(settings, line):
-    refused(line, quick_learner, **settings)
 
 
 def test_numpy_numbers_become_plain_ones_and_can_be_saved(tmp_path):
@@ -106,6 +84,7 @@ WILD = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)  # would fail
         *[({"name": name}, "a task's name") for name in ("", "a\ud800", 3, None)],
         *[({"note": note}, "^a note [^\n]*$") for note in (
             {"a": {1, 2}}, {"a": float("nan")}, [1], "text", {"a": "\ud800"}, {"\udcff": 1},
+            {"deep": reduce(lambda inner, _: [inner], range(99_999), [])},
         )],
         *[({"seed": seed}, "seed must be an integer") for seed in (1.5, "3", 2**80, True)],
     ],
@@ -144,33 +123,20 @@ def test_pixels_stay_pixels_whatever_their_type(tmp_path):
         refused(line, each.logits, inputs.float(), "a")
         refused(line, each.score, (inputs.float(), labels), "a")
         refused(line, each.learn_task, "b", (inputs.float(), labels))
-    learner.learn_task("b", (inputs.long(), labels), seed=0).learn_task(
-        "c", (inputs, labels), seed=0
-    )
-    assert learner.logits(inputs, "b").equal(learner.logits(inputs, "c"))
+    tasks = {"b": (inputs.long(), labels), "c": (inputs, labels)}
+    refused(line, learner.learn_tasks, tasks | {"d": (inputs.float(), labels)})
+    learner.learn_tasks(tasks)
+    assert [learner.tasks_[name].history["recipe"]["pixels"] for name in "bc"] == [True, True]
 
 
 def test_numbers_that_are_no_pixels_are_not_scaled_like_such(tmp_path):
     inputs, labels = pixels()
     learner = quick_learner().add_random_masks(4).learn_task("a", (inputs.long(), labels))
     learner.save(tmp_path / "s")
+    line = "inputs are no pixels .* got uint8 values, which would be"
     for each in (learner, load(tmp_path / "s")):
-        assert (
-            each.predict(inputs.float(), "a").tolist() == each.predict(inputs.long(), "a").tolist()
-        )
-        refused(
-            "inputs are no pixels .* got uint8 values, which would be", each.predict, inputs, "a"
-        )
-
-
-def test_tasks_learned_together_are_on_the_scale_of_the_first():
-    inputs, labels = pixels()
-    learner = quick_learner().add_random_masks(4)
-    line = "inputs are pixels .* got floats from 0 to 255"
-    both = {"a": (inputs, labels), "b": (inputs.float(), labels)}
-    refused(line, learner.learn_tasks, both)
-    learner.learn_tasks({"a": (inputs, labels), "b": (inputs.long(), labels)})
-    assert [learner.tasks_[name].history["recipe"]["pixels"] for name in "ab"] == [True, True]
+        assert each.logits(inputs.float(), "a").equal(each.logits(inputs.long(), "a"))
+        refused(line, each.predict, inputs, "a")
 
 
 def test_what_tells_nothing_of_pixels_decides_nothing():
@@ -198,13 +164,6 @@ def test_a_preset_takes_entries_of_its_recipes():
     assert changed.task_recipe.label_smoothing
     assert changed.basis_recipe == replace(learner().basis_recipe, epochs=0)
     assert learner(task_recipe=Recipe(epochs=1)).task_recipe == Recipe(epochs=1)
-    for settings, line in (
-        ({"task_recipe": {"epoch": 1}}, "Recipe has no argument 'epoch'; did you mean 'epochs'"),
-        ({"recipe": 3}, "a recipe must be a Recipe or a dict of its settings, got 3"),
-        ({"task_recipe": None}, "a recipe must be a Recipe"),
-        ({"bit_prise": 1}, "ImpressLearner has no argument 'bit_prise'; did you mean 'bit_price'"),
-    ):
-        refused(line, learner, **settings)
 
 
 def test_a_bank_that_was_trained_on_another_network_is_refused(tmp_path):
@@ -232,3 +191,60 @@ def test_inputs_far_from_the_scale_of_networks_are_told_of_once_for_each_caller(
         warnings.simplefilter("error")
         quick_learner(preprocessing=how).learn_basis("a", (raw, labels))
         quick_learner().learn_basis("a", (inputs, labels))
+
+
+def test_prepared_data_and_removals_keep_the_scale(tmp_path):
+    first = pixels()
+    integers, labels = first[0].long(), first[1]
+    prepared = Prepared((first[0] / 255, labels))
+    learner = quick_learner().add_random_masks(12).learn_tasks({"a": first, "p": prepared})
+    learner.learn_task("b", first)
+    before = learner.logits(integers, "b")
+    learner.update_task("a", prepared).save(tmp_path / "a.impress")
+    assert load(tmp_path / "a.impress").logits(integers, "b").equal(before)
+    assert learner.remove_task("a").logits(integers, "b").equal(before)
+
+
+def test_a_reader_sees_that_the_first_task_is_another_one(tmp_path):
+    path, (inputs, labels) = tmp_path / "a.impress", pixels()
+    quick_learner().add_random_masks(12).learn_task("a", (inputs, labels)).save(path)
+    with open_store(path, readonly=True) as reader, open_store(path, progress=False) as writer:
+        reader.score((inputs, labels), "a")
+        writer.remove_task("a").learn_task("a", (inputs.float(), labels))
+        assert reader.logits(inputs.long(), "a").equal(writer.logits(inputs.long(), "a"))
+        assert reader.score((inputs.float(), labels), "a") > 0.9
+
+
+@pytest.mark.parametrize("name", [each for each in list_presets() if not preset(each).own_head])
+def test_every_preset_makes_a_network_and_learners(name):
+    chosen = preset(name)
+    backbone = lenet(**chosen.backbone_settings())
+    learner = ImpressLearner.from_preset(backbone, name, seed=5, progress=False)
+    for setting, value in chosen.learner_settings().items():
+        assert getattr(learner, setting) == value
+    assert learner.seed == 5
+    SupSup(backbone, **chosen.mask_settings())
+    learner.add_random_masks(2).learn_task("t", blobs())
+    over_masks = learner.granularity != "weight"
+    assert learner.tasks_["t"].num_masks == (2 if over_masks else 0)
+    price = ImpressLearner.from_preset(backbone, name, precision="coded", bit_price=0.7).bit_price
+    assert price == 0.7
+
+
+def test_without_arguments_there_is_what_we_recommend():
+    learner, chosen = ImpressLearner(), preset("default")
+    for name, value in chosen.learner_settings().items():
+        assert getattr(learner, name) == value
+    for name, value in chosen.backbone_settings().items():
+        assert learner.backbone.spec[name] == value
+
+
+def test_a_learner_is_created_for_the_shape_of_the_data():
+    learner = create_learner((2, 3, 4), 7, network={"widths": [5, 4]}, seed=3)
+    assert learner.backbone.spec["in_features"] == 24
+    assert (learner.backbone.num_classes, learner.backbone.spec["seed"], learner.seed) == (7, 3, 3)
+    learner = create_learner((1, 8, 8), 9, backbone="resnet18", network={"width": 2})
+    assert learner.backbone.spec["in_channels"] == 1
+    assert learner.backbone.num_classes == 9
+    narrow = create_learner((2, 3, 4), 2, network={"in_features": 5})  # for a part of the data, say
+    assert narrow.backbone.spec["in_features"] == 5

@@ -1,4 +1,4 @@
-"""Granularity "weight": a whole number for each weight, without masks."""
+"""Whole numbers for single weights, without masks; and a budget of bytes for each task."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from test_own_heads import CLASSES, LONGER, data_of, own_heads, trained
+from test_own_heads import LONGER, data_of, own_heads
 from torch import nn
 
-from impresslearn import ImpressLearner, adapt, create_backbone, load, open_store
+import impresslearn as il
+from impresslearn import ImpressLearner, adapt, create_backbone, open_store
 from impresslearn.coefficients.coding import LARGEST_STEP, SMALLEST_STEP
-from impresslearn.errors import InputError
-from toys import blobs, lenet, quick_learner
+from impresslearn.training.loop import TaskTraining
+from toys import blobs, lenet, quick_learner, refused
 
 INPUTS = blobs()[0]
 
@@ -35,23 +36,21 @@ def test_tasks_are_learned_without_masks_and_nothing_is_forgotten(tmp_path: Path
         assert torch.equal(learner.export(name)(INPUTS), logits)
         numbers = learner.coefficients_[name]
         assert (numbers.num_masks, numbers.alpha) == (0, ())
-        assert all(bool((each >= 0).all()) for each in numbers.of("multipliers") or ())
+        assert all((each >= 0).all() for each in numbers.of("multipliers"))
     path = tmp_path / "a.impress"
     learner.save(path)
     with open_store(path, progress=False) as bound:
         bound.learn_task("d", blobs(4))
-        for each in (load(path, progress=False), bound):
-            for name, logits in before.items():
-                assert torch.equal(each.logits(INPUTS, name), logits)
-    assert load(path, progress=False).tasks_["d"].num_masks == 0
+        for name, logits in before.items():
+            assert torch.equal(bound.logits(INPUTS, name), logits)
 
 
-@pytest.mark.parametrize("method", ["exhaustive", "one_shot", "alpha"])
-def test_their_task_is_found_beside_those_with_masks(method: str) -> None:
+def test_their_task_is_found_beside_those_with_masks() -> None:
     learner = learner_of().learn_basis("basis", blobs(7))
     for seed, name in enumerate("abc"):
         learner.learn_task(name, blobs(seed))
-    assert learner.infer_task(blobs(1)[0][:64], method=method).best in learner.tasks_
+    for method in ("one_shot", "alpha"):
+        assert learner.infer_task(blobs(1)[0][:64], method=method).best in learner.tasks_
     assert learner.infer_task(blobs(1)[0], method="exhaustive").best == "b"
 
 
@@ -88,36 +87,73 @@ def test_weights_of_any_size_give_steps_that_a_code_knows(scale: float) -> None:
     assert learner.logits(INPUTS, "a").isfinite().all()
 
 
-def test_over_a_trained_network_with_heads_and_norms(tmp_path: Path) -> None:
-    learner = learner_of(own_heads(), tune=("norm", "bias"), bit_price=0.001)
-    shown, before = data_of("two")[0], {}
-    for name in CLASSES:
-        learner.learn_task(name, data_of(name))
-        assert learner.score(data_of(name), name) > 0.9
-        before[name] = learner.logits(shown, name)
-    signs = [
-        torch.unique(each.sign()) for each in learner.coefficients_["five"].of("multipliers") or ()
-    ]
-    assert {-1.0, 1.0} <= {float(sign) for each in signs for sign in each}
-    learner.save(tmp_path / "a.impress")
-    copy = load(tmp_path / "a.impress", module=trained(), progress=False)
-    for name, logits in before.items():
-        assert torch.equal(learner.logits(shown, name), logits)
-        assert torch.equal(copy.logits(shown, name), logits)
-
-
 def test_the_price_of_a_trained_network_alone_is_nothing() -> None:
     """What starts at the network itself, and is too dear to change, stays the network itself."""
     learner = learner_of(own_heads(), bit_price=1000.0).learn_task("two", data_of("two"))
-    assert not any(
-        bool(each.any()) for each in learner.coefficients_["two"].of("multipliers") or ()
-    )
+    assert not any(each.any() for each in learner.coefficients_["two"].of("multipliers"))
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError, match='set precision="coded"'):
-        ImpressLearner(lenet(), granularity="weight")
-    with pytest.raises(InputError, match="need no scales"):
-        learner_of(output_scale=True)
-    with pytest.raises(InputError, match="penalty is the penalty of a mixture"):
-        learner_of(penalty=0.1)
+STREAM = il.streams.rotated_digits(tasks=4, seed=0)
+QUICK = il.Recipe(lr=0.02, epochs=0, min_steps=150)
+WAYS = {
+    "weight": ("per_weight", {"task_recipe": QUICK}, 0),
+    "unit": ("default", {"granularity": "unit", "precision": "coded", "task_recipe": QUICK}, 20),
+    "readout": ("few_labels", {}, 0),
+}
+
+
+def learner_under(way, **settings):
+    preset, own, masks = WAYS[way]
+    head = "own" if preset == "few_labels" else "shared"
+    network = {"in_features": 64, "widths": [40, 20], "head": head}
+    backbone = il.create_backbone("lenet_300_100", 10, **network)
+    learner = il.ImpressLearner.from_preset(backbone, preset, progress=False, **own, **settings)
+    return learner.add_random_masks(masks) if masks else learner
+
+
+def learned(way, **settings):
+    learner = learner_under(way, **settings)
+    return learner.learn_tasks({task.name: task.train for task in STREAM})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_task_keeps_to_its_budget_and_uses_most_of_it(way, tmp_path):
+    price = {"weight": 0.3, "unit": 0.1, "readout": 0.0003}[way]
+    free = learned(way, bit_price=price)
+    most = min(task.bytes for task in free.tasks_.values()) * 4 // 5
+    capped = learned(way, bit_price=price, max_bytes=most)
+    for task in STREAM:
+        assert 0.6 * most <= capped.tasks_[task.name].bytes <= most
+        assert capped.score(task.test, task.name) > free.score(task.test, task.name) - 0.15
+    capped.save(tmp_path / "s.impress")
+    with il.open_store(tmp_path / "s.impress") as store:
+        assert store.max_bytes == most
+        store.update_task(STREAM.names[0], STREAM[2].train)
+        assert store.tasks_[STREAM.names[0]].bytes <= most
+
+
+def test_a_readout_that_fits_is_as_it_was():
+    free = learned("readout", bit_price=0.0003)
+    most = max(task.bytes for task in free.tasks_.values()) - 1
+    capped = learned("readout", bit_price=0.0003, max_bytes=most)
+    inputs = STREAM[0].test.inputs[:8]
+    for name, task in free.tasks_.items():
+        same = capped.logits(inputs, name).equal(free.logits(inputs, name))
+        assert same is (task.bytes <= most)
+
+
+def test_a_training_is_done_once(monkeypatch):
+    trainings = []
+    fit = TaskTraining.fit
+    monkeypatch.setattr(TaskTraining, "fit", lambda *of: trainings.append(1) or fit(*of))
+    learner = learner_under("unit", bit_price=0.1, max_bytes=250)
+    assert learner.learn_task("a", STREAM[0].train).tasks_["a"].bytes <= 250
+    assert trainings == [1]
+
+
+def test_what_cannot_be_met_is_refused_and_nothing_is_kept():
+    for way in WAYS:
+        learner = learner_under(way, max_bytes=20)
+        line = "task 'a' does not fit into max_bytes = 20: .* make a learner with a larger one"
+        refused(line, learner.learn_task, "a", STREAM[0].train)
+        assert not learner.tasks_
