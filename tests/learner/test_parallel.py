@@ -163,14 +163,12 @@ def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
     assert {f"task-{file.name.partition('-')[0]}" for file in asked} == set(tasks()) - kept
 
 
-PATHS = os.pathsep.join([*sys.path, str(HERE.parent)])
-RAY = {"log_to_driver": False, "runtime_env": {"env_vars": {"PYTHONPATH": PATHS}}}
-
-
 @pytest.mark.slow
 def test_ray_gives_the_same(alone):
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, **RAY)
+    path = os.pathsep.join(map(str, (HERE.parent, HERE.parents[1])))
+    settings = {"env_vars": {"PYTHONPATH": f"{path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=settings)
     try:
         learner = new_learner().learn_tasks(tasks(), workers="ray")
     finally:
@@ -178,24 +176,48 @@ def test_ray_gives_the_same(alone):
     assert contents(learner) == alone
 
 
+RAY_DRIVER = """
+import sys, ray
+import impresslearn as il
+from test_parallel import body, tasks
+settings = {"env_vars": {"PYTHONPATH": sys.argv[3]}}
+ray.init(address=sys.argv[1], log_to_driver=False, runtime_env=settings)
+with il.open_store(sys.argv[2], module=body(), progress=False) as learner:
+    learner.learn_tasks(tasks(500), workers="ray")
+"""
+
+
 @pytest.mark.nightly
-def test_a_killed_node_of_ray_loses_nothing():
-    ray = pytest.importorskip("ray")
+def test_a_killed_ray_node_and_a_killed_driver_lose_nothing(tmp_path):
+    """Two nodes in processes of their own, one of which dies; then the driver does."""
+    pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    path, store = os.pathsep.join([*sys.path, str(HERE.parent)]), tmp_path / "a.impress"
+    new_learner().save(store)
     cluster = Cluster(True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    node, learner = cluster.add_node(num_cpus=1), new_learner()
-    ray.init(address=cluster.address, **RAY)
+    node = cluster.add_node(num_cpus=1)
+
+    def drive() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", RAY_DRIVER, cluster.address, str(store), path]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+
+    def until(more: int, driver: subprocess.Popen[bytes]) -> None:
+        target = len(il.load(store, module=body()).tasks_) + more
+        while len(il.load(store, module=body()).tasks_) < target:
+            assert driver.poll() is None
+            time.sleep(0.2)
+
     try:
-        with ThreadPoolExecutor(1) as threads:
-            learning = threads.submit(learner.learn_tasks, tasks(500), workers="ray")
-            while not learner.tasks_:
-                assert not learning.done()
-                time.sleep(0.2)
-            cluster.remove_node(node, allow_graceful=False)
-            learning.result()
+        driver = drive()
+        until(1, driver)
+        cluster.remove_node(node, allow_graceful=False)
+        until(CHUNK, driver)
+        driver.kill()
+        driver.wait()
+        cluster.add_node(num_cpus=1)
+        assert drive().wait() == 0
     finally:
-        ray.shutdown()
         cluster.shutdown()
     alone = new_learner().learn_tasks({name: load() for name, load in tasks(500).items()})
-    assert contents(learner) == contents(alone)
+    assert contents(il.load(store, module=body())) == contents(alone)
