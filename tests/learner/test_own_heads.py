@@ -170,3 +170,17 @@ def test_a_head_that_is_a_convolution(tmp_path: Path) -> None:
     assert logits.shape == (40, 5)
     assert torch.equal(load(tmp_path / "r.impress").logits(images[0], "five"), logits)
     assert torch.equal(learner.export("five")(images[0]), logits)
+
+
+def test_what_is_not_the_layer_that_gives_the_logits() -> None:
+    class Auxiliary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.other = (nn.Linear(16, 16) for _ in range(3))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(inputs).relu())
+
+    learner = quick_learner(adapt(Auxiliary()))
+    refused("the layer that was defined last", learner.learn_task, "t", data_of("three"))
+    refused("expects 16 values", quick_learner(own_heads()).learn_task, "t", pictures())
