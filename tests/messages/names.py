@@ -1,4 +1,4 @@
-"""What the wrong uses of `provocations.py` need: names, files, commands and requests."""
+"""What the wrong uses in `messages.md` need: names, files, commands and requests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """Every wrong use is answered by one line of the library's own words, as `messages.md` lists them.
 
-`python tests/messages/test_messages.py --write` writes the table anew.
+A wrong use is a Python expression over the names of `names.py`, or the arguments of a command. It
+runs in a folder with the files that `names.py` writes, and leaves them and the learners as they
+were. `python tests/messages/test_messages.py --write` writes the messages anew; for a new wrong
+use, add a row without a message first.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from provocations import wrong_uses
 
 from impresslearn.errors import ImpressLearnError
 
@@ -37,6 +39,17 @@ HEAD = """# Messages
 What the library says to wrong uses. `python tests/messages/test_messages.py --write` writes this
 table, and the test compares it with what is said now.
 """
+
+
+def wrong_uses() -> dict[str, list[str]]:
+    """Area -> the lines of code, or of commands, in the table."""
+    uses: dict[str, list[str]] = {}
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            uses[line.removeprefix("## ")] = area = []
+        elif line.startswith("| `"):
+            area.append(line.split("`")[1].replace("\\|", "|"))
+    return uses
 
 
 def messages() -> dict[str, list[tuple[str, str]]]:
