@@ -49,13 +49,6 @@ def test_weights_are_those_of_the_formula(backbone, per_unit, scaled, residual):
         torch.testing.assert_close(weight, wanted[name], rtol=1e-4, atol=1e-5)
 
 
-def test_coefficients_of_other_layers_or_more_masks_are_refused(backbone):
-    bank = random_bank(backbone.layers, 2, 0.5)
-    for alphas in ([torch.ones(3)] * len(bank.layers), [torch.ones(2)]):
-        with pytest.raises(InputError, match="do not fit"):
-            mix(bank, backbone.weights, alphas)
-
-
 SIZES = {"examples": 100, "num_classes": 3, "steps": 300}
 
 
@@ -84,19 +77,3 @@ def test_present_numbers_go_on_where_they_were(backbone):
         other = CoefficientSpec("layer", False, price)
         with pytest.raises(InputError, match="coefficients of another kind"):
             trainable_numbers(backbone, bank, other, **SIZES, present=present)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"granularity": "weight"}, 'precision="coded"'),
-        ({"granularity": "weight", "output_scale": True, "bit_price": 1.0}, "need no scales"),
-        ({"granularity": "readout", "tune": ("norm",)}, "a readout changes no weights"),
-        ({"granularity": "units"}, "did you mean 'unit'"),
-        ({"tune": ("heads",)}, "tune must name"),
-        ({"bit_price": -1.0}, "bit_price must be"),
-    ],
-)
-def test_settings_that_do_not_go_together(settings, message):
-    with pytest.raises(InputError, match=message):
-        CoefficientSpec(**settings)

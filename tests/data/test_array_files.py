@@ -83,21 +83,6 @@ def test_archives_without_a_pair_say_what_they_hold(tmp_path):
     assert torch.equal(read_inputs(save(path, only=X)).inputs, torch.from_numpy(X))
 
 
-@pytest.mark.parametrize(
-    ("inputs", "labels", "match"),
-    [
-        (X, Y[:4], "10 inputs came with 4 labels"),
-        (np.array([[1, np.nan]] * 10), Y, "inputs hold 10 NaN"),
-        (X[:, :0], Y, r"inputs of shape \(10, 0\) hold no number"),
-        (np.float32(3), Y, "inputs must be one per example, .* a single number"),
-        (np.zeros(10, dtype="i4,f4"), Y, "inputs must be a numeric tensor or array"),
-    ],
-)
-def test_arrays_that_cannot_be_used(tmp_path, inputs, labels, match):
-    path = save(tmp_path / "a.npz", inputs=inputs, labels=labels)
-    refused(f"a.npz: .*{match}", read_examples, path)
-
-
 class Trap:
     def __reduce__(self):
         return (pytest.fail, ("unpickled",))

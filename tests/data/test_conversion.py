@@ -3,44 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_matrix
 from torch.utils.data import (
-    DataLoader,
     Dataset,
     Subset,
     TensorDataset,
 )
 
-from impresslearn.data import Examples, as_examples, as_inputs
-from toys import Flow, Pairs, refused
+from impresslearn.data import as_examples, as_inputs
+from toys import Pairs, refused
 
 N = 40
 X = torch.arange(3.0 * N).reshape(N, 3)
 Y = torch.arange(N) % 2
 DATA = TensorDataset(X, Y)
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda x: (x, Y),
-        lambda x: [x.numpy(), Y.numpy()],
-        lambda x: Examples(x, Y.numpy()),
-        lambda x: TensorDataset(x, Y),
-        lambda x: Pairs(x, Y),
-        lambda x: Pairs(x.numpy(), Y.tolist()),
-    ],
-)
-def test_every_form_gives_the_same_examples(form):
-    for given, expected in ((X, X), (X.byte(), X / 255)):
-        examples = as_examples(form(given))
-        assert isinstance(examples, Examples)
-        assert examples.inputs.dtype == torch.float32
-        assert torch.equal(examples.inputs, expected)
-        assert examples.labels.tolist() == Y.tolist()
-        again = as_examples(examples.subset([3, 0]))
-        assert torch.equal(again.inputs, expected[[3, 0]])
-        assert again.pixels == examples.pixels == (given is not X)
 
 
 def test_bytes_are_pixels_and_other_numbers_are_not():
@@ -126,36 +101,6 @@ SHAPES = r"item 1 has \(2,\), the first \(3,\)"
 )
 def test_data_sets_that_are_not_what_they_say(data, message, limit):
     refused(message, as_examples, data, memory_limit=limit, workers=0)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ((X[:0], Y[:0]), "no example"),
-        ((X, Y[:4]), "40 inputs came with 4 labels"),
-        (Examples(X[:2], np.array([1, "1"], dtype=object)), "all integers or all strings"),
-        ((torch.tensor(1.0), [0]), "got a single number"),
-        ((None, [0]), "must be a numeric tensor or array, got NoneType"),
-        (([[1, 2], [3]], [0, 1]), "got list whose parts differ in shape"),
-        ((X + 1j, Y), "real numbers, got complex"),
-        ((torch.tensor([[1.0, np.nan], [np.inf, 2]]), [0, 1]), "hold 2 NaN or infinite values"),
-        ((np.array([[1e300, 0]]), [0]), "hold 1 NaN or infinite value"),
-        ((csr_matrix(X.numpy()), Y), "must be a dense array without missing values, got csr_"),
-        ((np.ma.masked_equal(X.numpy(), 3), Y), "without missing values, got MaskedArray"),
-        ((X, Y, Y), "got tuple"),
-        ({"x": X}, "got dict"),
-        (DataLoader(DATA, collate_fn=list), "has its own sampler or collate_fn"),
-        (DataLoader(DATA, sampler=[1, 0]), "has its own sampler or collate_fn"),
-        (Flow(list), "got Flow, which can be read in one order only"),
-    ],
-)
-def test_unusable_data(data, message):
-    refused(message, as_examples, data, memory_limit=1000)
-
-
-def test_of_a_loader_the_data_set_is_read():
-    examples = as_examples(DataLoader(DATA, batch_size=3, shuffle=True))
-    assert torch.equal(examples.inputs, as_examples(DATA).inputs)
 
 
 def test_a_part_is_chosen_by_positions_or_by_a_mask():

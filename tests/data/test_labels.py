@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn.data import as_examples, classes_of, encode_labels, label_array, task_classes
-from impresslearn.errors import InputError
+from impresslearn.data import classes_of, encode_labels, label_array, task_classes
 from toys import refused
 
 
@@ -39,28 +38,6 @@ def test_labels_keep_their_values(labels, expected):
     array = label_array(labels)
     assert array.tolist() == expected
     assert array.dtype == np.int64 or array.dtype.kind == "U"
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([1, "1"], "must be all integers or all strings, got 1, '1'"),
-        ([b"a", b"b"], "must be all integers or all strings, got b'b'"),
-        ([None, "a"], "must be all integers or all strings, got None, 'a'"),
-        ([2**63, 1], "must fit 64 bits with a sign, got 9223372036854775808"),
-        (torch.tensor([2**63, 1], dtype=torch.uint64), "must fit 64 bits with a sign"),
-        (np.array([1e300, 1]), "must fit 64 bits with a sign"),
-        (np.ma.masked_equal([0, 1], 1), "must not be masked"),
-        ([[1, 0], [0, 1]], r"got shape \(2, 2\); for one-hot rows give labels.argmax\(1\)"),
-        ([[1, 2], [3]], r"got shape \(2, 2\)"),
-        ([np.nan, 1.0], "all integers or all strings, got nan"),
-        (3, r"got shape \(\)"),
-    ],
-)
-def test_labels_that_would_merge_or_cannot_be_kept_are_refused(labels, message):
-    with pytest.raises(InputError, match=message) as caught:
-        as_examples((torch.zeros(2, 3), labels))
-    assert "\n" not in str(caught.value)
 
 
 def test_classes_are_sorted_plain_values():

@@ -53,33 +53,6 @@ def test_normalisation_comes_last():
     assert torch.equal(prepared(half, mean=1, std=2), (PIXELS - 1) / 2)
 
 
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        *(
-            ({"shape": shape}, "shape must be ")
-            for shape in [(), 3, (0, 3), (2.0,), (True,), "28", ("a",)]
-        ),
-        *(
-            ({"size": size}, "^size must be an integer from 1 to 8192")
-            for size in [0, 2.0, True, "9", 8193]
-        ),
-        *(
-            ({"mean": mean}, "^mean .* must be a .*number")
-            for mean in ["a", [0, None], float("nan"), True]
-        ),
-        ({"pixels": 1}, "^pixels must be True or False"),
-        ({"std": 0}, "std must be above 0"),
-        ({"std": [1, -1]}, "std must be above 0"),
-        ({"mean": [1, 2]}, r"mean has 2 numbers, one per channel, .* shape \(4, 5, 3\)"),
-        ({"std": [1, 2]}, "std has 2 numbers, one per channel"),
-        ({"std": 1e-40}, "inputs hold .* NaN or infinite"),
-    ],
-)
-def test_settings_that_cannot_be_used(settings, match):
-    refused(match, prepared, PIXELS, **settings)
-
-
 def test_what_is_measured_is_what_is_applied():
     for raw in (UINT8, UINT8.astype(np.int64), UINT8 / 255):
         made = Preprocessing.standardising(raw, pixels=True)

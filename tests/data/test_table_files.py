@@ -5,7 +5,6 @@ import io
 from unicodedata import normalize
 
 import numpy as np
-import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -73,17 +72,6 @@ def test_a_named_label_column_may_be_missing_from_inputs(tmp_path):
 def test_names_of_classes(tmp_path, rows, column, labels):
     examples = read_examples(write(tmp_path, "\n".join(rows)), label_column=column)
     assert examples.labels.tolist() == labels
-
-
-def test_parquet(tmp_path):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    frame = pandas.DataFrame(
-        {"width": [1.0, 3.5, 5], "label": ["a", "b", "a"], "height": [2, -40, 6]}
-    )
-    frame.to_parquet(tmp_path / "a.parquet")
-    examples = read_examples(tmp_path / "a.parquet")
-    assert (examples.inputs.tolist(), examples.labels.tolist()) == (X, ["a", "b", "a"])
-    assert read_inputs(tmp_path / "a.parquet").inputs.tolist() == X
 
 
 def test_the_order_of_named_columns(tmp_path):

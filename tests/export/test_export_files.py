@@ -142,8 +142,3 @@ def test_the_suffix_says_the_format(learner, tmp_path):
             export_task(task, tmp_path / name)
     with pytest.raises(InputError, match="path must be a string or Path, got int"):
         export_task(task, 7)
-
-
-def test_a_folder_that_is_not_there(learner, tmp_path):
-    with pytest.raises(InputError, match=r"^cannot write .*: there is no folder .*nowhere$"):
-        export_task(model_of(learner), tmp_path / "nowhere" / "a.pt2")

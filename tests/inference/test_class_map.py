@@ -6,10 +6,9 @@ import torch
 from scipy.stats import multivariate_normal
 
 import impresslearn as il
-from impresslearn.errors import UnknownTaskError
 from impresslearn.inference import ClassMap
 from impresslearn.inference.class_map import TEMPERATURE
-from toys import blobs, refused
+from toys import blobs
 
 TASKS = {name: blobs(seed, count=300) for seed, name in enumerate("abc")}
 
@@ -115,15 +114,3 @@ def test_tasks_come_and_go(learner):
     assert [guess.posterior for guess in learner.infer_tasks(mixed)] != [g.posterior for g in plain]
     learner.remove_task("b")
     assert list(learner.class_map_.codes) == ["a", "c"]
-
-
-def test_wrong_uses(learner):
-    inputs, labels = TASKS["a"]
-    refused("tasks must map", learner.tell_apart, [])
-    refused("no task named 'd'", learner.tell_apart, {"d": TASKS["a"]}, error=UnknownTaskError)
-    refused("all its classes", learner.tell_apart, {"a": (inputs[labels < 2], labels[labels < 2])})
-    refused("two different examples", learner.tell_apart, {"a": (inputs[:3], labels[:3])})
-    assert learner.class_map_ is None
-    shared = il.create_backbone("lenet_300_100", 3, in_features=16, widths=(8, 6))
-    other = il.ImpressLearner(shared, progress=False)
-    refused("heads of their own", other.tell_apart, TASKS)

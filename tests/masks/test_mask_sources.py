@@ -16,7 +16,7 @@ from impresslearn.masks import (
 )
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
-from toys import LAYERS, lenet, quick_learner, refused, same
+from toys import LAYERS, quick_learner, same
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])
@@ -109,13 +109,3 @@ def test_a_learner_adds_masks_of_any_source():
         learner.add_masks(1, source="popup")
     with pytest.raises(InputError, match="count must be an integer of at least 1, got 0"):
         learner.add_masks(0)
-
-
-def test_other_things_than_layers_and_ones_are_an_error_of_one_line():
-    backbone = lenet()
-    refused("layers must be those of backbone", random_mask, backbone, [1, 1, 1], 0)
-    refused("layers must be those of backbone", disjoint_mask, backbone, 2, 0, 0)
-    refused("a number for each of 3 layers, got 0.9", random_mask, backbone.layers, 0.9, 0)
-    counts = [torch.tensor(1), torch.tensor(2), torch.tensor(3)]
-    drawn = random_mask(backbone.layers, counts, 0)
-    assert [int(ones.sum()) for ones in drawn.values()] == [1, 2, 3]

@@ -45,22 +45,6 @@ def test_a_trained_mask_solves_its_task_on_the_frozen_network(backbone, clouds, 
     assert not same(train_mask(backbone, clouds, **settings, seed=2).mask, trained.mask)
 
 
-@pytest.mark.parametrize("train", [train_mask, prune])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"data": (torch.zeros(4, 10), [0, 0, 0, 0])}, "classes"),
-        ({"data": (torch.zeros(2, 9), [0, 1])}, "expects 10 values per input"),
-        ({"sparsity": 95}, r"did you mean 0.95\?"),
-        ({"allocation": "even"}, "allocation must be one of"),
-        ({"seed": "one"}, "seed must be"),
-    ],
-)
-def test_data_and_settings_that_cannot_be_used(backbone, clouds, train, change, message):
-    with pytest.raises(InputError, match=message):
-        train(backbone, **{"data": clouds, "recipe": NOTHING} | change)
-
-
 def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(backbone, clouds):
     frozen = {name: weight.clone() for name, weight in backbone.weights.items()}
     for sparsity, rounds in ((0.75, 4), (0.99, 3), (0.0, 2), (0.7, 1)):

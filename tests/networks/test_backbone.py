@@ -9,12 +9,9 @@ import torch
 from torch import nn
 
 from impresslearn.networks import adapt, create_backbone
-from toys import refused
 
 MODES = ("train", "frozen", "eval", "batch")
 LENET = create_backbone()
-RESNET = create_backbone("resnet18", 10, width=2)
-SMALL = create_backbone("lenet_300_100", 2, in_features=4)
 
 
 class Counting(nn.Module):
@@ -156,11 +153,6 @@ def test_threads_give_the_serial_results_bit_for_bit(images):
     assert not torch.equal(serial[0], serial[2])
 
 
-def test_a_missing_device_is_one_line():
-    for device in ("nowhere", "cuda:77"):
-        refused(f"device {device} cannot be used", SMALL.to, device)
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))])
 def test_copies_are_whole_and_independent(copied):
     backbone = create_backbone("resnet18", 3, width=4, norm="per_task")
@@ -190,48 +182,3 @@ def test_the_fingerprint_sees_every_tensor():
     assert len(set(prints)) == len(prints)
     same = create_backbone("resnet18", 2, width=2, norm="per_task")
     assert same.fingerprint() == prints[0]
-
-
-@pytest.mark.parametrize(
-    ("backbone", "inputs", "message"),
-    [
-        (
-            LENET,
-            torch.zeros(2, 8, 8),
-            r"784 values per input, got shape \(8, 8\) = 64; a network .* has in_features=64$",
-        ),
-        (LENET, torch.zeros(28, 28), r"got shape \(28,\) = 28; add a batch dimension"),
-        (LENET, torch.zeros(()), "expects a batch of inputs as a tensor, got a single number"),
-        (SMALL, [[1.0] * 4], "tensor, got list"),
-        (SMALL, torch.zeros(2, 4).double(), r"cannot take torch.float64 inputs of shape \(2, 4\)"),
-        (RESNET, torch.zeros(2, 9, 9, 3), r"\(3, \*, \*\), got \(9, 9, 3\); .*permute\(0, 3, 1, 2"),
-        (RESNET, torch.zeros(3, 32, 32), r"got \(32, 32\); add a batch dimension: inputs\[None\]"),
-        (RESNET, torch.zeros(2, 1, 32, 32), r"got \(1, 32, 32\)$"),
-        (RESNET, torch.zeros(1, 3, 4, 4), r"more than 1 value per channel.*larger batch"),
-    ],
-)
-def test_inputs_that_do_not_fit(backbone, inputs, message):
-    refused(message, backbone.forward, {}, inputs)
-
-
-@pytest.mark.parametrize(
-    ("norm", "arguments", "message"),
-    [
-        (
-            "per_task",
-            {"mode": "test"},
-            "mode must be one of train, frozen, eval, batch",
-        ),
-        ("per_task", {"weights": {"head.scale": torch.zeros(3)}}, "no maskable layer 'head.scale'"),
-        (
-            "per_task",
-            {"weights": {"head.weight": torch.zeros(4)}},
-            r"head.weight needs weights of shape \(3, 4\), got \(4,\)",
-        ),
-        ("per_task", {"statistics": {}}, "'body.1.running_mean' is missing"),
-        ("batch", {"statistics": {"another": torch.zeros(4)}}, "'another' is missing or not among"),
-    ],
-)
-def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):
-    backbone = adapt(Counting(), norm=norm, head="shared")
-    refused(message, backbone.forward, **{"weights": {}, "inputs": images} | arguments)

@@ -125,17 +125,12 @@ class Last(nn.Module):
 
 CHANGES = "does not give the logits: what follows it changes them"
 ENDS = {
-    "log-softmax": (lambda _, x: x.log_softmax(1), None, None),
     "tanh": (lambda _, x: 5 * x.tanh(), None, None),
-    "softmax": (lambda _, x: x.softmax(1), "ends in softmax", "ends in softmax"),
-    "softmin": (lambda _, x: (-x).softmax(1), "ends in softmax", "ends in softmax"),
     "softmax, warm": (lambda _, x: (x / 4).softmax(1), "ends in softmax", "ends in softmax"),
     "softmax in evaluation": (
         lambda m, x: x if m.training else x.softmax(1), "ends in softmax", "ends in softmax",
     ),
-    "sigmoid": (lambda _, x: x.sigmoid(), "ends in sigmoid", "ends in sigmoid"),
     "hardsigmoid": (lambda _, x: nn.functional.hardsigmoid(x), "in sigmoid", "in sigmoid"),
-    "softplus": (lambda _, x: nn.functional.softplus(x), CHANGES, None),
     "exp": (lambda _, x: x.exp(), CHANGES, None),
     "a constant": (lambda _, x: x + 0.5, CHANGES, None),
     "a constant a class": (
@@ -194,13 +189,11 @@ FIRST = nn.Linear(FEATURES, 24)
 @pytest.mark.parametrize(
     ("parts", "line"),
     [
-        ({"b": nn.Linear(24, 3), "a": FIRST}, "b is called last; define b last"),
         (
             {"a": nn.Linear(FEATURES, 3), "c": nn.Linear(3, 3), "b": nn.Linear(3, 3)},
             "of 2 outputs: c is called last; define c last",
         ),
         ({"a": FIRST, "b": nn.Linear(24, 24), "c": OwnLinear()}, "c, a OwnLinear, is called last"),
-        ({"a": FIRST, "b": nn.Linear(24, 3), "c": nn.LayerNorm(3)}, "c, a LayerNorm, is called"),
         ({"a": FIRST, "b": nn.Linear(24, 3), "c": nn.PReLU(3)}, "c, a PReLU, is called last"),
         ({"a": FIRST, "b": Scored(24, 3)}, "the forward of Scored, or other layers, need 3"),
     ],

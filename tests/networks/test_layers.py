@@ -98,26 +98,6 @@ def test_weights_that_are_computed_stay_frozen():
     refused("last layer 1.weight is computed", adapt, nn.Sequential(nn.Linear(3, 3), computed))
 
 
-@pytest.mark.parametrize(
-    ("module", "chosen", "message"),
-    [
-        (
-            pair(),
-            {"skip": ["0.bias"]},
-            "skip names no maskable layer: '0.bias'",
-        ),
-        (pair(), {"include": ["1.weigth"]}, "'1.weigth'; did you mean '1.weight' or '0.weight'"),
-        (pair(), {"skip": ["x*"]}, "'x.'; the first are 0.weight, 1.weight$"),
-        (pair(), {"skip": ["0.weight", "1.weight"]}, "leave none of the 2"),
-        (nn.ReLU(), {}, "ReLU has no maskable layer"),
-        (nn.Embedding(3, 2), {}, "leave none .*embeddings must be included"),
-        (nn.LazyLinear(3), {}, "weight is lazy"),
-    ],
-)
-def test_what_cannot_be_masked_is_one_line(module, chosen, message):
-    refused(message, maskable_layers, module, **chosen)
-
-
 @pytest.mark.parametrize("make", [Patches, Columns, lambda: Attention(4, 5), lambda: Attention()])
 @pytest.mark.parametrize("gradients", [False, True])
 def test_effective_weights_are_what_the_module_computes_with(make, gradients):

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn.errors import InputError
 from impresslearn.networks import norms
 from toys import resnet
 
@@ -40,12 +39,3 @@ def test_a_new_policy_is_one_entry(monkeypatch):
     assert backbone.norm == "layer"
     assert isinstance(backbone.module.stem[1], nn.GroupNorm)
     assert not backbone.has_statistics
-
-
-def test_policies_that_do_not_exist_or_cannot_take_over():
-    for norm in ("group", "none"):
-        with pytest.raises(InputError, match=f"'{norm}'; choose batch or per_task or shared"):
-            norms.convert_batch_norms(nn.BatchNorm1d(3), norm)
-    for norm in ("none", "layer", "Batch"):
-        with pytest.raises(InputError, match="must be one of batch, .*, group, got"):
-            norms.make_norm(4, norm)

@@ -37,21 +37,6 @@ def test_spread_angles_keep_their_distance_whatever_their_number():
         assert gaps.min() >= 360 // 2 ** (tasks - 1).bit_length()
 
 
-@pytest.mark.parametrize(
-    ("tasks", "angles", "message"),
-    [
-        (0, None, "tasks must be an integer from 1 to 360, got 0"),
-        (5, [400], "an angle .* from 0 to 359, got 400"),
-        (5, [10, 20, 10], "distinct, got .10, 20, 10."),
-        (5, [], "at least one"),
-    ],
-)
-def test_unusable_angles_are_refused(tasks, angles, message):
-    refused(message, draw_angles, tasks, 0, angles)
-    if angles is None:
-        refused(message, spread_angles, tasks, 0)
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),

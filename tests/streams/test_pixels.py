@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from scipy import ndimage
 
 from impresslearn.streams.pixels import flip_and_shift, permute_pixels, rotate
-from toys import refused
 
 
 def images(*shape):
@@ -62,11 +61,3 @@ def test_augmentation_pads_crops_and_mirrors_as_its_generator_says():
         seen.add(found[0])
     assert {mirror for mirror, _, _ in seen} == {False, True}
     assert {down for _, down, _ in seen} == {right for _, _, right in seen} == set(range(-2, 3))
-
-
-def test_unusable_shapes_are_refused():
-    refused(r"shape \(n, c, h, w\), got \(8, 8\)", rotate, torch.zeros(8, 8), 10)
-    refused("floating-point", rotate, torch.zeros(1, 1, 8, 8, dtype=torch.uint8), 10)
-    square = torch.zeros(1, 1, 4, 4)
-    refused(r"shape \(16,\), got \(15,\)", permute_pixels, square, torch.arange(15))
-    refused("larger images than 4x4", flip_and_shift, square)

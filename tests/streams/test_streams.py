@@ -66,25 +66,6 @@ def test_pairs_of_anything_become_tasks():
     assert made["b"].test.labels.tolist() == names[:2]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "message"),
-    [
-        ({}, "an empty mapping"),
-        ([((X, Y), (X, Y))], "got list"),
-        ({"a": ((X, Y),)}, "task 'a' needs .* got 1 parts"),
-        ({3: ((X, Y), (X, Y))}, "task.s name must be a non-empty string, got 3"),
-        (
-            {"a": ((X, Y), (X, Y[:4]))},
-            "task 'a', test of .train, test.: 6 inputs came with 4 labels",
-        ),
-        ({"a": ((X, Y), (X[:0], Y[:0]))}, "task 'a', test of .* no example"),
-        ({"a": ((X, Y), (X, Y + 1))}, "the test part has label 3, which train lacks"),
-    ],
-)
-def test_unusable_data_are_refused_at_once(tasks, message):
-    refused(message, from_arrays, tasks)
-
-
 def test_settings_are_chosen_on_what_is_held_out_of_the_training_examples():
     labels = np.repeat(["a", "b"], [10, 30])
     inputs = torch.arange(40.0)[:, None]

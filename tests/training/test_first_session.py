@@ -77,16 +77,3 @@ def test_a_store_keeps_the_adapted_network(networks, tmp_path):
         learner.save(tmp_path / "t.impress", weights="seed")
     learner.save(tmp_path / "t.impress")
     assert il.load(tmp_path / "t.impress").logits(inputs, "a").equal(learner.logits(inputs, "a"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ((5, digits([0, 1])), "backbone must come from create_backbone or adapt"),
-        ((None, digits([3])), "at least two classes"),
-    ],
-)
-def test_what_cannot_be_adapted(networks, arguments, line):
-    backbone, data = arguments
-    with pytest.raises(InputError, match=line):
-        il.adapt_to(networks[0] if backbone is None else backbone, data, progress=False)
