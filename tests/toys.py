@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,20 @@ def pictures(seed: int = 0, classes: int = 3, count: int = 24, size: int = 8) ->
     patterns = torch.randn(classes, 3, size, size, generator=generator)
     labels = torch.arange(count) % classes
     return patterns[labels] + 0.3 * torch.randn(count, 3, size, size, generator=generator), labels
+
+
+def cifar_arrays(each: int = 4) -> dict[str, Any]:
+    """A subset of CIFAR-100, all of grey level 2 * label but for a green pixel.
+
+    each: images of a class, in training and in testing
+    """
+    labels = np.tile(np.arange(100), each)
+    levels = (2 * labels)[:, None, None, None]
+    images = np.broadcast_to(levels, (len(labels), 32, 32, 3)).astype(np.uint8)
+    images[:, 2, 9] = (0, 255, 0)
+    parts = {"images": images, "labels": labels}
+    both = {f"{part}_{key}": value for part in ("train", "test") for key, value in parts.items()}
+    return both | {"class_names": np.array([f"class-{number:02d}" for number in range(100)])}
 
 
 def lenet(num_classes: int = 3, **settings: Any) -> Backbone:

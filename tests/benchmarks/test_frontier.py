@@ -33,13 +33,6 @@ def test_the_best_that_fits_of_either_side_is_compared_on_the_same_tasks():
     assert found["difference"] == pytest.approx(20 / 3)
 
 
-def test_a_side_that_has_nothing_small_enough_is_left_out():
-    found = compared(rows("SupSup", "sparse", 5000, [0.7, 0.9]), 6500)
-    assert found["other"] == "SupSup: sparse"
-    assert not {"ours", "accuracy", "difference"} & found.keys()
-    assert not {"ours", "other"} & compared(rows("SupSup", "sparse", 5000, [0.7]), 3500).keys()
-
-
 @pytest.mark.parametrize("scale", ["smoke", "small"])
 def test_labels_are_smoothed_where_the_row_says_so(scale):
     smoothed = 0

@@ -13,8 +13,8 @@ import torch
 from benchmarks.__main__ import main
 from benchmarks.analysis import frame_of, mean_of, tables_of
 from benchmarks.jobs import Cache, Job, JobContext, Outcome, in_order, run_job, run_jobs
-from benchmarks.records import folded, read_record, read_records, unfolded
-from benchmarks.report import charts_of, tables_text, write_report
+from benchmarks.records import folded, read_record, unfolded
+from benchmarks.report import charts_of
 from benchmarks.targets import list_targets
 
 from benchmarks import speed
@@ -103,13 +103,6 @@ def test_committed_records_are_read_and_drawn(path):
     assert list(unfolded(entries)) == record["rows"]
     assert len(charts_of(record)) == len(record["figures"])
     assert len(tables_of(record)) == len(record["tables"]) > 0
-
-
-def test_a_page_and_means_of_a_record(tmp_path):
-    (record,) = read_records(ROOT / "paper" / "results" / "hybrid.json")
-    assert record["finding"]
-    assert "<svg" not in write_report([record], tmp_path / "page.html").read_text()
-    assert "± " in tables_text(record)
 
 
 def test_an_interval_needs_five_draws_and_seeds_come_first():

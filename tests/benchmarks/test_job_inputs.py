@@ -10,6 +10,8 @@ from benchmarks.targets.benchmarks import disjoint_masks, find_benchmark
 from benchmarks.work.inputs import load_backbone, load_bank, load_task
 from benchmarks.work.learning import learn_by_name, learn_stream
 
+from toys import cifar_arrays
+
 BENCHMARK = find_benchmark("permuted-mnist", "smoke")
 
 
@@ -55,12 +57,7 @@ def test_few_labels_hold_every_class():
 
 def test_tasks_come_as_features_or_resized(tmp_path):
     stream = {"name": "split_cifar100", "subset": True, "tasks": 2, "augment": False}
-    labels = np.tile(np.arange(100), 3)
-    images = np.random.default_rng(0).integers(0, 256, (300, 32, 32, 3), dtype=np.uint8)
-    parts = {"images": images, "labels": labels}
-    both = {f"{part}_{key}": value for part in ("train", "test") for key, value in parts.items()}
-    names = np.array([f"class-{number:02d}" for number in range(100)])
-    np.savez(tmp_path / "cifar100-subset.npz", **both, class_names=names)
+    np.savez(tmp_path / "cifar100-subset.npz", **cifar_arrays(3))
     place = JobContext(str(tmp_path))
     spec = {"name": "resnet18", "num_classes": 5, "width": 2, "norm": "group", "head": "own"}
     settings = {"stream": stream, "task": 1, "backbone": spec, "labels": 10, "size": 40}

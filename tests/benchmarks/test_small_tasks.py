@@ -5,10 +5,11 @@ import pytest
 from benchmarks.jobs import Job, JobContext, run_job
 from benchmarks.targets import find_target
 from benchmarks.work.inputs import load_backbone, load_task
-from benchmarks.work.learning import learn_by_name, learn_by_settings
+from benchmarks.work.learning import learn_by_settings
 
 import impresslearn as il
 from impresslearn.networks.architectures import resnet20
+from toys import cifar_arrays
 
 WIDTH = 2
 
@@ -22,12 +23,7 @@ def place(tmp_path_factory):
         folder / "resnet20-cifar10.npz",
         **{name: each.numpy() + 0.01 for name, each in state.items() if each.ndim},
     )
-    labels = np.tile(np.arange(100), 6)
-    images = np.broadcast_to((2 * labels)[:, None, None, None], (len(labels), 32, 32, 3))
-    parts = {"images": images.astype(np.uint8), "labels": labels}
-    both = {f"{part}_{key}": each for part in ("train", "test") for key, each in parts.items()}
-    names = np.array([f"class-{i:02d}" for i in range(100)])
-    np.savez(folder / "cifar100-subset.npz", **both, class_names=names)
+    np.savez(folder / "cifar100-subset.npz", **cifar_arrays(6))
     return JobContext(str(folder))
 
 
@@ -79,19 +75,8 @@ def test_budgets_are_settings_of_ours_and_checked_row_by_row():
     for each in ours:
         assert each.job.settings["learner"]["max_bytes"] == each.columns["budget"]
         assert each.job.settings["tasks"] == list(range(12, 20))  # in turn, in one learner
-    evaluated = [each for each in plan.planned if each.columns["role"] == "evaluation"]
-    tasks = [tuple(each.job.settings["tasks"]) for each in evaluated]
-    assert set(tasks) == {tuple(range(12, 20)), *((task,) for task in range(12, 20))}
-    adapted = [each.job for each in ours if each.columns["method"].endswith("adapted network")]
-    for job in adapted:
-        assert job.needs[0].settings["tasks"] == list(range(12))
-        assert job.needs[0].settings["stream"]["augment"]
     tried = [each for each in plan.planned if each.columns["role"] == "development"]
     assert max(max(each.job.settings["tasks"]) for each in tried) < 12
-    sentences = find_target("sentences").plan("small").planned
-    for each in sentences:
-        is_trial = each.columns["role"] == "development"
-        assert each.job.settings.get("validation", False) == is_trial
     rows = [{"budget": 300, "bytes_per_task": 300}, {"budget": 300, "bytes_per_task": 301}, {}]
     assert [row.get("fits") for row in plan.finish(rows)] == [1.0, 0.0, None]
 
@@ -122,13 +107,3 @@ def test_a_customer_is_learned_from_its_images_over_the_masks_of_others():
     assert [row["labels"] for row in rows] == [100, 100]
     assert rows[0]["task"] != rows[1]["task"]
     assert all(row["accuracy"] > 0.5 and row["bytes_per_task"] < 1000 for row in rows)
-    svc = next(each.job for each in plan if each.columns["method"] == "SVC")
-    over_masks, on_inputs = (
-        run_job(
-            Job(learn_by_name, svc.settings | {"options": {"estimator": "svc", **more}}, needs),
-            have,
-            JobContext(),
-        ).values["rows"]
-        for more, needs, have in (({"features": "backbone"}, some, masks), ({}, (), ()))
-    )
-    assert over_masks[0]["bytes_per_task"] > 2 * on_inputs[0]["bytes_per_task"]

@@ -10,7 +10,6 @@ from benchmarks.streams.clinc import TextEncoder, clinc150, clinc150_sentences
 from benchmarks.streams.images import mnist_customers, split_imagenet
 
 import impresslearn as il
-from impresslearn.errors import MissingDataError
 from impresslearn.streams import standard
 from impresslearn.streams.pixels import Pixels, rotate
 from impresslearn.streams.standard import MNIST_MEAN, MNIST_STD
@@ -58,13 +57,6 @@ def test_a_customer_of_clinc150_has_intents_of_any_domain(clinc_root, monkeypatc
     assert task.classes == stream["customer-7"].classes
     assert sorted(set(task.train.labels)) == list(task.classes)
     assert len(task.train) == 3 * COUNTS["train"]
-
-
-def test_clinc150_names_what_is_missing(clinc_root):
-    (clinc_root / "domains.json").write_text('{"travel": ["flight"]}')
-    refused("must name the same intents; only one of them has 'balance'", clinc150, clinc_root)
-    (clinc_root / "data_full.json").unlink()
-    refused("no .*data_full.json: expected", clinc150, clinc_root, error=MissingDataError)
 
 
 @pytest.mark.nightly
