@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from impresslearn import Preprocessing, create_backbone
+from impresslearn import Preprocessing
 from impresslearn.data import as_examples
 from impresslearn.streams import rotated_digits
-from toys import quick_learner, refused
+from toys import refused
 
 PIXELS = torch.arange(2 * 4 * 5 * 3, dtype=torch.float32).reshape(2, 4, 5, 3)  # (n, h, w, c)
 UINT8 = np.random.default_rng(0).integers(0, 256, (30, 16)).astype(np.uint8)
@@ -77,19 +77,22 @@ def test_columns_of_data_frames_are_found_by_their_names():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     values = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32) * (1, 50)
     made = Preprocessing(columns=("a", "b"), std=(1.0, 50.0))
-    frame, labels = pandas.DataFrame(values, columns=["a", "b"]), np.arange(40) % 2
+    frame = pandas.DataFrame(values, columns=["a", "b"])
     turned = frame[["b", "a"]]
     assert torch.equal(made.apply(turned), made.apply(frame))
     assert torch.equal(made.apply(frame.to_numpy()), made.apply(frame))
     nameless = pandas.DataFrame(values)  # its names are numbers
     assert torch.equal(made.apply(nameless), made.apply(frame))
-    network = create_backbone(in_features=2, num_classes=2, widths=[4])
-    learner = quick_learner(network, preprocessing=made).add_random_masks(2)
-    learner.learn_task("a", (turned, labels))
-    assert learner.predict(frame, "a").tolist() == learner.predict(turned, "a").tolist()
-    assert learner.score((frame, labels), "a") == learner.score((turned, labels), "a")
-    refused("the table has no column 'a'", made.apply, frame.rename(columns={"a": "c"}))
-    refused("the table has a column 'c'", made.apply, frame.assign(c=1.0))
+
+
+def test_channels_that_differ_in_scale_are_measured_one_by_one():
+    inputs = torch.randn(64, 3, 20) * torch.tensor([1.0, 300.0, 1e-3])[:, None] + 5
+    made = Preprocessing.standardising(inputs)
+    assert len(made.std) == 3
+    assert made.apply(inputs).std(dim=(0, 2)) == pytest.approx(torch.ones(3), rel=0.01)
+    images = torch.rand(64, 28, 28)
+    images[:, :9] = 0  # rows that are dark in all images are no channels
+    assert isinstance(Preprocessing.standardising(images).std, float)
 
 
 def test_the_names_of_a_measured_table_are_kept():

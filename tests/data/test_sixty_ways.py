@@ -72,6 +72,10 @@ def loader(**settings):
     return torch_data.DataLoader(data_set(), **settings)
 
 
+def loaded(data):
+    return torch_data.DataLoader(data, 16)
+
+
 def batches():
     return torch_data.BatchSampler(torch_data.RandomSampler(data_set()), 8, False)
 
@@ -107,6 +111,7 @@ def torch_folder(folder):
     return import_torchvision("torchvision.datasets").ImageFolder(image_folder(folder, "png"))
 
 
+DEEP = Image.fromarray(np.full((8, 8), 40_000, np.uint16))
 NUMBERED = pandas.Series(Y, index=range(COUNT, 0, -1))
 OBJECTS = np.array([*IMAGES, None], dtype=object)[:-1]
 BYTES, MISSING = list(WORDS.astype(bytes)), [None, *WORDS[1:]]
@@ -129,6 +134,8 @@ INPUTS = {
     "Series of arrays": ("table", lambda _: pandas.Series(list(X))),
     "requires_grad": ("table", lambda _: TENSORS.clone().requires_grad_()),
     "DataFrame": ("table", lambda _: TABLE),
+    "a column of truth": ("bits", lambda _: pandas.DataFrame(X > 0).astype({1: float})),
+    "a column of objects": ("table", lambda _: TABLE.astype({"b": object})),
     "mixed integers": ("table", lambda _: TABLE.astype({"a": "int64", "b": "int8"})),
     "nullable": ("table", lambda _: TABLE.convert_dtypes()),
     "truth values": ("bits", lambda _: pandas.DataFrame(X > 0)),
@@ -171,6 +178,8 @@ WHOLE = {
     "Hugging Face as torch": ("table", lambda _: rows().with_format("torch")),
     "Hugging Face as NumPy": ("table", lambda _: rows().with_format("numpy")),
     "Hugging Face, streamed": ("table", lambda _: rows().to_iterable_dataset()),
+    "Hugging Face, loaded": ("table", lambda _: loaded(rows().with_format("torch"))),
+    "Hugging Face, both": ("table", lambda _: loaded(rows().to_iterable_dataset())),
     "Hugging Face, Subset": ("table", lambda _: torch_data.Subset(rows(), range(COUNT))),
     "Hugging Face, images": ("image", lambda _: image_rows()),
     "Dataset of lists and words": ("table", lambda _: Pairs(X.tolist(), WORDS.tolist())),
@@ -204,6 +213,9 @@ REFUSED = {
     "meta": (lambda _: (TENSORS.to("meta"), Y), "a dense tensor of numbers, got a sparse"),
     "masked": (lambda _: (np.ma.array(X), Y), "dense array without missing values"),
     "a column of words": (lambda _: (TABLE.assign(b=WORDS), Y), "column 'b' of the table holds"),
+    "missing": (lambda _: (TABLE.astype("Float64").mask(TABLE > 1), Y), "column 'a' of the table"),
+    "categories": (lambda _: (TABLE.astype({"c": str}).astype({"c": "category"}), Y), "'c' of the"),
+    "dates": (lambda _: (TABLE.assign(b=pandas.to_datetime(X[:, 1], unit="s")), Y), "column 'b'"),
     "words in Arrow": (lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y), "column 'b' of the"),
     "numbered": (lambda _: (pandas.DataFrame(X)[[1, 0, 2, 3, 4]], Y), "are numbered 1, 0, 2"),
     "two orders": (lambda _: (TABLE, pandas.Series(Y).iloc[::-1]), "have one index in two orders"),
@@ -218,6 +230,12 @@ REFUSED = {
     "dictionary": (lambda _: {"x": X, "y": Y}, "got dict; give inputs and labels out of it"),
     "DatasetDict": (lambda _: hugging.DatasetDict(train=rows()), "one part, as data\\['train'\\]"),
     "three tensors": (lambda _: torch_data.TensorDataset(*[TENSORS] * 3), "item 0 is a tuple of 3"),
+    "other columns": (lambda _: rows().rename_column("label", "kind"), "columns x, kind; it needs"),
+    "no inputs": (lambda _: rows().remove_columns("x"), "has the columns label; it needs"),
+    "text": (lambda _: rows().add_column("text", list(WORDS)), "text are? no numbers"),
+    "no rows": (lambda _: hugging.Dataset.from_dict({"x": [], "label": []}), "hold no example"),
+    "16 bits": (lambda _: ([DEEP] * COUNT, Y), "more than 8 bits a channel"),
+    "sizes": (lambda _: ([*IMAGES[1:], IMAGES[0].resize((9, 9))], Y), "must have one size"),
     "columns": (lambda _: rows().from_pandas(LABELLED), r"one tensor or table, got Inputs\(a: "),
     "part": (lambda _: loader(sampler=torch_data.SubsetRandomSampler([1])), "its own sampler"),
     "repeats": (lambda _: loader(sampler=repeating()), "its own sampler"),
@@ -332,8 +350,10 @@ def test_inputs_that_are_refused(way):
 
 
 @pytest.mark.parametrize("frame", [TABLE, polars.from_pandas(TABLE), arrow.table(TABLE)])
-def test_columns_in_another_order(frame):
-    learner = learner_of("table").learn_task("a", (frame, Y))
+@pytest.mark.parametrize("measured", [True, False])
+def test_columns_in_another_order(frame, measured):
+    plain = quick_learner(backbone_of("table")).add_random_masks(4)
+    learner = (learner_of("table") if measured else plain).learn_task("a", (frame, Y))
     for other in (TABLE, polars.from_pandas(TABLE), arrow.table(TABLE)):
         turned = other.select(NAMES[::-1]) if hasattr(other, "select") else other[NAMES[::-1]]
         assert torch.equal(learner.logits(turned, "a"), learner.logits(frame, "a"))

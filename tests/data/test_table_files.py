@@ -49,12 +49,6 @@ def test_a_named_label_column_may_be_missing_from_inputs(tmp_path):
     path = write(tmp_path, "x,y\n1,2\n3.5,-40\n5,6")
     assert read_inputs(path, label_column="kind").inputs.tolist() == X
     assert read_inputs(path).inputs.tolist() == [[1], [3.5], [5]]
-    refused(
-        "expected one column kind, the first line has 'x', 'y'",
-        read_examples,
-        path,
-        label_column="kind",
-    )
 
 
 @pytest.mark.parametrize(
@@ -89,20 +83,15 @@ def test_pixel_tables_keep_their_numbers_and_take_a_shape(tmp_path):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("\n\r\n\n", "cannot read .*a.csv: No columns"),
-        ("a,label\n\n\n", "holds a header and no row"),
         ("label\n1\n2\n", "no column besides the label"),
-        ("a,b\n1,2\n", "one column label, target, class or y, the first line has 'a', 'b'; name"),
         (",a,label\n0,1,2\n", "a column has no name in the header"),
         ("a,label,Target\n1,2,3", "expected one column .* has 'a', 'label', 'Target'"),
-        ("0,1,2\n7,8,9", "the first line has '0', '1', '2'"),
         ("a,label\n1,0\n,1", "row 2, column 'a' holds '', expected a finite number"),
         ("a,label\n\n1,0\n\n1, ", "row 2 has no label"),
         ("a,label\n1e39,0\n2,1", r"row 1, column 'a' holds '1e\+39', expected a fin"),
         (f"a,label\n{'x' * 99},0", "column 'a' holds 'x{39}…', expected a finite number; fill"),
         ("a,label\n1,0\n1", "row 2 has no label"),
         ("a,label\n1,2,0\n1,2,0", "rows have more cells than the 2 of the first line"),
-        ("a,label\n1,0\n1,2,0", "cannot read .*a.csv: .*Expected 2 fields in line 3, saw 3"),
         ("a,label\n1,0.5\n2,1", "labels must be integers or names, got '0.5'"),
         (("a,label\n" + "1,2\n" * 9999 + "1,ö").encode("latin1"), "a.csv is not UTF-8 text"),
     ],
