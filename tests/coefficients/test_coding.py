@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 from impresslearn.coefficients.coding import (
     LARGEST,
     LARGEST_STEP,
-    MODEL_BITS,
     SMALLEST_STEP,
-    coded_bits,
     decode_levels,
     encode_levels,
     nearest_steps,
@@ -92,23 +90,6 @@ def test_the_code_is_the_same_for_ever():
     for size in (LARGEST + 1, -LARGEST - 1):
         with pytest.raises(ValueError, match="from -127 to 127"):
             encode_levels([np.array([0, size])])
-
-
-@given(st.integers(1, 300), st.floats(0.1, 20), st.integers(0, 9))
-@settings(max_examples=60, deadline=None)
-def test_a_stream_ends_with_the_byte_that_is_needed(count, width, seed):
-    """At most a byte beyond the code length: flag, model and integers."""
-    levels = laplace(count, width, seed)
-    if levels.any():
-        assert 8 * len(encode_levels([levels])) <= coded_bits(levels) + 1 + MODEL_BITS + 8.1
-
-
-def test_vectors_that_are_alike_share_a_model():
-    together = len(encode_levels([laplace(20, 3, seed) for seed in range(8)]))
-    apart = sum(len(encode_levels([laplace(20, 3, seed)])) for seed in range(8))
-    assert together < apart - 8
-    mixed = [laplace(400, 0.3), laplace(400, 12)]
-    assert len(encode_levels(mixed)) <= sum(len(encode_levels([levels])) for levels in mixed) + 1
 
 
 def test_steps_are_kept_to_a_sixteenth():

@@ -1,4 +1,4 @@
-"""Pages of the site: their code runs as written, and nothing public is missing from the API."""
+"""The code of pages, which runs where the site is built, and the names that they document."""
 
 import re
 import subprocess
@@ -13,45 +13,21 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "_extensions"))
 
-from page_code import PageError, blocks, missing_command, run_page  # noqa: E402
+from page_code import PageError, blocks, run_page  # noqa: E402
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path
     for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
     if "_build" not in path.parts
 }
-WITH_CODE = {
-    name: path
-    for name, path in PAGES.items()
-    if any(each.kind in ("python", "server") for each in blocks(path.read_text("utf-8")))
-}
-SAYS = {
-    "README.md": lambda said: float(said.split()[0]) > 0.85 and said.split()[1] == "311",
-    "docs/five-minutes.md": lambda said: said.count("basis") >= 5 and "311 bytes" in said,
-    "docs/guide/few-labels.md": lambda said: float(said.split()[0]) > 0.7,
-    "docs/guide/pretrained.md": lambda said: float(said.split()[0]) > 0.8,
-    "docs/guide/text.md": lambda said: "['card']" in said,
-    "docs/guide/own-method.md": lambda said: "average accuracy" in said and "mine" in said,
-    "docs/guide/serving.md": lambda said: said.count('"labels":[') >= 4 and "close:" in said,
-    "docs/guide/unknown-task.md": lambda said: "look like none" in said,
-}
-"""What must be true of what a page prints."""
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", WITH_CODE)
-def test_the_code_of_a_page_runs(name, tmp_path):
-    missing = missing_command(PAGES[name])
-    if missing:
-        pytest.skip(f"the page needs {missing}, which is not installed")
-    printed = "\n".join(run_page(PAGES[name], tmp_path))
-    assert SAYS.get(name, bool)(printed), printed
-
-
-def test_the_pages_with_code_are_there():
-    assert len(WITH_CODE) >= 18
-    assert set(SAYS) <= set(WITH_CODE)
-    assert len([name for name in WITH_CODE if name.startswith("docs/notebooks/")]) == 3
+def test_the_first_example_says_what_it_reached(tmp_path):
+    """README.md is no page of the site."""
+    accuracy, size = "\n".join(run_page(PAGES["README.md"], tmp_path)).split()[:2]
+    assert float(accuracy) > 0.85
+    assert size == "311"
 
 
 def test_a_method_of_ones_own_takes_ten_lines():

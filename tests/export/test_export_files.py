@@ -137,8 +137,3 @@ def test_the_suffix_says_the_format(learner, tmp_path):
     assert read_weights(tmp_path / "a.SAFETENSORS")[1]["task"] == "new"
     export_task(task, tmp_path / "c.pt2")
     assert reload(tmp_path / "c.pt2")[1]["task"] == "new"
-    for name in ("a", "a.pt", "onnx"):
-        with pytest.raises(InputError, match=r"must end in .safetensors, .onnx, .pt2, got .*"):
-            export_task(task, tmp_path / name)
-    with pytest.raises(InputError, match="path must be a string or Path, got int"):
-        export_task(task, 7)

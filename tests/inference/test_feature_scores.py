@@ -9,9 +9,6 @@ import impresslearn as il
 from impresslearn.inference import TaskProfile
 from impresslearn.inference.feature_scores import (
     FeatureProfile,
-    FeatureSpace,
-    class_means,
-    feature_profile,
 )
 
 WIDTH, CLASSES = 24, 4
@@ -106,35 +103,6 @@ def test_a_profile_takes_its_share_of_the_budget(max_bytes):
         assert info.breakdown["profile"] == profile.nbytes <= max(36, max_bytes / 6)
         assert info.bytes <= max_bytes
         assert FeatureProfile.decode(profile.encode()) == profile
-
-
-def test_coded_means_are_near_the_exact_ones():
-    features, targets = blobs(0)
-    space = FeatureSpace.of(features, targets)
-    directions = space.directions(None, CLASSES)
-    assert not directions.any()
-    exact = class_means(space.coordinates(features), targets, CLASSES)
-    errors = []
-    for max_bytes in (1000, 28):
-        profile = feature_profile(space, features, targets, directions, max_bytes)
-        assert profile.nbytes <= max_bytes
-        errors.append(float((profile.means(directions) - exact).square().sum()))
-    assert errors[0] < 0.3**2 * exact.numel() / 2
-    assert errors[0] < errors[1]
-    # A head that points to the means saves the bytes that they would take.
-    helped = feature_profile(space, features, targets, exact - exact.mean(dim=0), 28)
-    assert float((helped.means(exact - exact.mean(dim=0)) - exact).square().sum()) < errors[1]
-
-
-def test_coordinates_have_unit_variance_within_classes():
-    features, targets = blobs(0, rows=4000)
-    space = FeatureSpace.of(features, targets)
-    coordinates = space.coordinates(features)
-    within = coordinates - class_means(coordinates, targets, CLASSES)[targets]
-    assert within.var(dim=0).mean() == pytest.approx(1, abs=0.1)
-    weights = torch.randn(2, WIDTH)
-    moved = coordinates @ (weights @ space.inverse).T
-    assert torch.allclose(moved, (features - features.mean(0)) @ weights.T, atol=1e-3)
 
 
 def test_trained_tasks_know_their_features_too():

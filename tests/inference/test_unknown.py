@@ -6,7 +6,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.inference import TaskProfile
-from impresslearn.inference.unknown import InputStatistics, signals, task_profile
+from impresslearn.inference.unknown import InputStatistics, task_profile
 from impresslearn.networks.prediction import TaskView
 from toys import FEATURES, lenet
 
@@ -109,11 +109,3 @@ def test_too_few_inputs_and_too_large_ones_have_no_statistics():
     assert task_profile(backbone, view, 1e6 * own).inputs is None
     constant = task_profile(backbone, view, torch.ones(40, FEATURES)).inputs
     assert constant.excess(torch.ones(8, FEATURES)) <= 0 < constant.excess(-torch.ones(8, FEATURES))
-
-
-def test_signals_are_the_inputs_or_else_the_logits():
-    backbone, logits = lenet(), torch.zeros(2, 3)
-    inputs = torch.ones(2, 4, 4)
-    assert torch.equal(signals(backbone, inputs, logits), inputs.flatten(1))
-    anything = il.adapt(torch.nn.Linear(FEATURES, 3), num_classes=3, head="shared")
-    assert torch.equal(signals(anything, inputs.flatten(1), logits), logits)

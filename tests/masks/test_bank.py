@@ -46,32 +46,13 @@ def test_masks_come_back_as_they_went_in():
     assert repr(filled(2)) == f"MaskBank(2 masks, 2 layers, {size} bytes packed)"
 
 
-def broken(**changes):
-    return {**draw(9), **changes}
-
-
 @pytest.mark.parametrize(
     ("name", "mask", "message"),
     [
         ("m0", draw(9), "already holds a mask named 'm0'; masks never change"),
-        ("", draw(9), "must be a non-empty string, got ''"),
-        (
-            "new",
-            {"conv.weight": draw(9)["conv.weight"]},
-            r"missing: \['head.weight'\], unknown: none",
-        ),
-        ("new", broken(other=torch.ones(1, dtype=torch.bool)), r"unknown: \['other'\]"),
-        (
-            "new",
-            broken(**{"head.weight": torch.ones(20, 3, dtype=torch.bool)}),
-            r"head.weight must have the shape \(3, 20\), got \(20, 3\)",
-        ),
-        (
-            "new",
-            broken(**{"head.weight": torch.ones(3, 20)}),
-            "booleans; head.weight is torch.float32",
-        ),
-        ("new", broken(**{"conv.weight": torch.ones(4, 18, dtype=torch.bool)}), "conv.weight"),
+        ("new", {"conv.weight": draw(9)["conv.weight"]}, r"missing: \['head.weight'\]"),
+        ("new", draw(9) | {"other": torch.ones(1) > 0}, r"unknown: \['other'\]"),
+        ("new", draw(9) | {"head.weight": torch.ones(3, 20)}, "head.weight is torch.float32"),
     ],
 )
 def test_a_mask_that_does_not_fit_leaves_the_bank_unchanged(name, mask, message):

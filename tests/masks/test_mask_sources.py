@@ -105,7 +105,3 @@ def test_a_learner_adds_masks_of_any_source():
         learner.add_masks(2, source="disjoint")
     learner.add_masks(2, source="disjoint", seed=4)
     assert learner.bank_.names[-1] == "disjoint-3"
-    with pytest.raises(InputError, match="random, disjoint, disjoint_kernels, got 'popup'"):
-        learner.add_masks(1, source="popup")
-    with pytest.raises(InputError, match="count must be an integer of at least 1, got 0"):
-        learner.add_masks(0)

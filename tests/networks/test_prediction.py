@@ -6,8 +6,8 @@ from torch import nn
 
 from impresslearn import adapt
 from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
-from impresslearn.networks.prediction import BATCH, TaskView, TrainingPhase, WeightCache
-from toys import ConvNet, blobs, lenet, pictures, resnet
+from impresslearn.networks.prediction import BATCH, TaskView, WeightCache
+from toys import blobs, lenet
 
 
 def test_logits_are_those_of_the_network_cut_to_the_task_s_classes():
@@ -47,35 +47,6 @@ def test_statistics_of_the_batch_are_never_those_of_a_remainder(rows, batch_size
     targets = logits.argmax(dim=1)
     for source in (TensorBatches(inputs, targets), Streamed(inputs, targets).batches()):
         assert view.accuracy(backbone, source, batch_size) == 1
-
-
-@pytest.mark.parametrize(
-    ("backbone", "begins", "continues"),
-    [
-        (lenet(), "train", "train"),
-        (resnet("batch"), "train", "train"),
-        (resnet("group"), "train", "train"),
-        (resnet("per_task"), "train", "train"),
-        (resnet("shared"), "train", "frozen"),
-        (adapt(ConvNet(), norm="shared"), "train", "frozen"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.norm,
-)
-def test_how_norms_behave_while_learning(backbone, begins, continues):
-    first = TrainingPhase.begin(backbone)
-    assert first.mode == begins
-    assert (first.statistics is None) == (not backbone.has_statistics)
-    second = TrainingPhase.begin(backbone, first.statistics)
-    assert second.mode == continues
-    assert (second.statistics is first.statistics) == (
-        continues == "frozen" or not backbone.has_statistics
-    )
-    inputs, _ = pictures() if backbone.name != "lenet_300_100" else blobs()
-    if backbone.has_statistics:
-        kept = {name: value.clone() for name, value in second.statistics.items()}
-        second.forward(backbone, backbone.weights, inputs)
-        changed = any(not torch.equal(kept[name], second.statistics[name]) for name in kept)
-        assert changed == (continues == "train")
 
 
 def test_the_cache_keeps_what_was_used_last():

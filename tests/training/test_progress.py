@@ -7,7 +7,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.training.progress import Progress, progress_for, silent
-from toys import QUICK, blobs, lenet, quick_learner, refused
+from toys import QUICK, blobs, lenet, quick_learner
 
 
 class Terminal(io.StringIO):
@@ -68,5 +68,3 @@ def test_other_methods_take_a_log_and_its_error_ends_the_work():
     with pytest.raises(ZeroDivisionError):
         learner.learn_task("a", blobs())
     assert not learner.tasks_
-    refused("progress must be True, False, \"auto\" or a function .* got 'loud'",
-            quick_learner(progress="loud").learn_basis, "a", blobs())  # fmt: skip
