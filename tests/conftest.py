@@ -17,10 +17,7 @@ from pathlib import Path
 import pytest
 
 PREPARE = Path(__file__).resolve().parents[2] / "shared" / "data" / "prepare.py"
-DATA_FIXTURES = {
-    "data_root", "mnist_root", "cifar100_root", "resnet20_root", "tiny_imagenet_root",
-    "clinc150_root",
-}  # fmt: skip
+DATA_FIXTURES = {"data_root", "mnist_root", "cifar100_root", "tiny_imagenet_root"}
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a suite in the background
     # Commands that tests interrupt would inherit it and go on.
@@ -58,21 +55,9 @@ def cifar100_root(data_root: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def resnet20_root(data_root: Path) -> Path:
-    """ROOT/resnet20-cifar10.npz: a ResNet-20 trained on CIFAR-10."""
-    return _prepared(data_root, "resnet20-cifar10")
-
-
-@pytest.fixture(scope="session")
 def tiny_imagenet_root(data_root: Path) -> Path:
     """ROOT/{train,val}/CLASS/*.JPEG: 40 classes of Tiny-ImageNet at 64x64."""
     return _prepared(data_root, "tiny-imagenet") / "tiny-imagenet-64"
-
-
-@pytest.fixture(scope="session")
-def clinc150_root(data_root: Path) -> Path:
-    """ROOT/{data_full,domains}.json: ten domains of 15 intents, and sentences out of scope."""
-    return _prepared(data_root, "clinc150") / "clinc150"
 
 
 def _prepared(root: Path, name: str) -> Path:

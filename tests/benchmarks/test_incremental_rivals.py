@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks.rivals.incremental import EWC, INCREMENTAL, DarkReplay, RanPAC
+from benchmarks.rivals.incremental import EWC, INCREMENTAL, RanPAC
 from sklearn.linear_model import Ridge
 
 import impresslearn as il
@@ -64,20 +64,6 @@ def test_ewc_has_the_fisher_information_of_its_labels():
         torch.nn.functional.cross_entropy((row @ head)[None], target[None]).backward()
         squares += head.grad.square()
     torch.testing.assert_close(method.fisher, squares / len(rows))
-
-
-def test_replay_keeps_examples_of_all_tasks_alike(monkeypatch):
-    monkeypatch.setattr(DarkReplay, "BUFFER", 60)
-    method = DarkReplay()
-    for name, (train, _) in tasks().items():
-        method.learn_task(name, train)
-    _, labels, logits, _ = method.buffer
-    assert 15 < int((labels < 3).sum()) < 45
-    assert method.kept_numbers() == 60 * (17 + 1 + 6 + 1)
-    known = logits.isfinite()  # those of the first task were kept before the second came
-    assert known[labels < 3][:, 3:].sum() == 0
-    assert known[labels < 3][:, :3].all()
-    assert known[labels >= 3].all()
 
 
 def test_ranpac_is_ridge_regression_of_random_features(monkeypatch):

@@ -1,14 +1,12 @@
 """What jobs make of the settings that targets write: banks, labels, whole streams, adapters."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
 from benchmarks.jobs import Job, JobContext, run_job
-from benchmarks.targets.benchmarks import disjoint_masks, find_benchmark
-from benchmarks.work.inputs import load_backbone, load_bank, load_task
-from benchmarks.work.learning import learn_by_name, learn_stream
+from benchmarks.targets.benchmarks import find_benchmark
+from benchmarks.work.inputs import load_backbone, load_task
+from benchmarks.work.learning import learn_stream
 
 from toys import cifar_arrays
 
@@ -18,18 +16,6 @@ BENCHMARK = find_benchmark("permuted-mnist", "smoke")
 @pytest.fixture(scope="module")
 def backbone():
     return load_backbone({"backbone": BENCHMARK.place(0, 0)["backbone"]}, JobContext())
-
-
-def test_random_masks_are_independent_or_share_the_weights_out(backbone):
-    bank = load_bank(backbone, (), BENCHMARK.independent(6, 0.9, 0))
-    overlap = bank.overlap()
-    others = ~torch.eye(6, dtype=torch.bool)
-    assert float(overlap.measured[others].max()) < 0.15
-    assert torch.allclose(overlap.measured[others], overlap.expected[others], atol=0.03)
-    shared = load_bank(backbone, (), disjoint_masks(6))
-    masks = [shared.mask(info.name) for info in shared.infos]
-    for layer in backbone.layers:
-        assert torch.equal(sum(mask[layer.name].int() for mask in masks), torch.ones(layer.shape))
 
 
 def test_networks_of_jobs_are_those_of_the_records(backbone):
@@ -91,15 +77,3 @@ def test_a_stream_is_learned_and_looked_at_again():
     assert all(row["identical"] and row["accuracy"] == row["accuracy_at_end"] for row in rows)
     assert min(row["accuracy"] for row in rows[:2]) > 0.9
     assert [row.get("found by exhaustive from 64") for row in rows] == [1.0, None, None, 1.0]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
-def test_an_adapter_is_a_job():
-    recipe = {"epochs": 0, "min_steps": 60, "lr": 0.01}
-    options = {"rank": 2, "precision": "coded"}
-    settings = {**BENCHMARK.place(0, 0), "method": "lora", "options": options}
-    job = Job(learn_by_name, {**settings, "recipe": recipe, "seed": 0})
-    values = run_job(job, (), JobContext()).values
-    assert values["accuracy"] > 0.5
-    assert 300 < values["bytes_per_task"] < 2 * (64 + 300 + 300 + 100 + 100 + 10)

@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 import impresslearn as il
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
-from toys import QUICK, ConvNet, blobs, lenet, pictures, refused, resnet
+from toys import QUICK, ConvNet, blobs, lenet, pictures, refused
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
 ADAPTERS = ("lora", "vera", "unilora", "randlora", "vblora", "fourierft")
@@ -69,17 +69,6 @@ def test_what_a_seed_redraws_is_not_kept_and_codes_are_small(name, settings, num
     )
     assert exact.tasks_["a"].breakdown["weights"] == 4 * numbers
     assert coded.tasks_["a"].bytes < 0.6 * exact.tasks_["a"].bytes
-
-
-@needs_peft
-def test_lora_s_integers_take_fewer_bytes_at_a_higher_price():
-    sizes = []
-    for price in (None, 0.2, 2.0):
-        adapter = made("lora", precision="coded", bit_price=price).learn_task("a", DATA)
-        sizes.append(adapter.tasks_["a"].bytes)
-    assert sizes[0] > sizes[1] > sizes[2]
-    refused('bit_price is for kind="lora"', create_method, "lora", lenet(), bit_price=1.0)
-    refused("vera has no layer to adapt", create_method, "vera", resnet("batch"))
 
 
 def test_nola_changes_the_frozen_weights_by_low_rank():

@@ -9,7 +9,6 @@ from benchmarks.streams import images as image_streams
 from benchmarks.streams.clinc import TextEncoder, clinc150, clinc150_sentences
 from benchmarks.streams.images import mnist_customers, split_imagenet
 
-import impresslearn as il
 from impresslearn.streams import standard
 from impresslearn.streams.pixels import Pixels, rotate
 from impresslearn.streams.standard import MNIST_MEAN, MNIST_STD
@@ -59,31 +58,6 @@ def test_a_customer_of_clinc150_has_intents_of_any_domain(clinc_root, monkeypatc
     assert len(task.train) == 3 * COUNTS["train"]
 
 
-@pytest.mark.nightly
-def test_a_coded_head_matches_logistic_regression_on_clinc150(clinc150_root):
-    """At a thirtieth of its bytes."""
-    from sklearn.linear_model import LogisticRegression
-
-    recipe = il.Recipe(lr=0.03, epochs=0, min_steps=300, batch_size=256, label_smoothing=0.1)
-    network = il.create_backbone("linear", in_features=768, head="own")
-    settings = {"precision": "coded", "bit_price": 0.02, "task_recipe": recipe, "progress": False}
-    learner = il.ImpressLearner(network, **settings)
-    stream = clinc150(clinc150_root)
-    assert [len(task.classes) for task in stream] == [15] * 10
-    assert len(clinc150_sentences(clinc150_root, "oos_test")) == 1000
-    rows = []
-    for task in stream:
-        train, test = task.train, task.test
-        learner.learn_task(task.name, train)
-        fitted = LogisticRegression(max_iter=300).fit(train.inputs, train.labels)
-        rival = fitted.score(test.inputs, test.labels)
-        rows.append((rival, learner.score(test, task.name), learner.tasks_[task.name].bytes))
-    rival, accuracy, size = np.mean(rows, axis=0)
-    assert rival > 0.935  # 0.9416
-    assert accuracy > 0.93  # 0.9398
-    assert size < 2000  # 1406
-
-
 @pytest.fixture
 def toy_mnist(monkeypatch):
     """600 images of each digit, all of one grey level, darker ones to train on."""
@@ -110,8 +84,6 @@ def test_a_customer_has_its_own_angle_classes_and_images():
             turned = rotate(level.expand(pixels.shape), task.settings["angle"])
             torch.testing.assert_close(pixels, turned, atol=1e-5, rtol=0)
     assert mnist_customers(tasks=1, seed=4)[0].settings != stream[0].settings
-    refused("tasks must be an integer of at least 1", mnist_customers, tasks=0)
-    refused("train_size must be an integer from 5", mnist_customers, tasks=13, train_size=4)
 
 
 @pytest.fixture
@@ -145,10 +117,3 @@ def test_tasks_of_imagenet_are_normalised_centre_crops(image_root):
         torch.testing.assert_close(image, expected[:, None, None].expand(3, 6, 6))
     (image_root / "val" / "n5").rename(image_root / "n5")
     refused("class 'n5' has no folder in .*val", split_imagenet, image_root, classes_per_task=6)
-
-
-def test_real_tiny_imagenet(tiny_imagenet_root):
-    stream = split_imagenet(tiny_imagenet_root, size=64)
-    assert [len(task.classes) for task in stream] == [10] * 4
-    assert stream[0].test.inputs.shape == (200, 3, 64, 64)
-    assert stream[0].test.inputs.mean((0, 2, 3)).abs().max() < 0.5

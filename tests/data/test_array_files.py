@@ -133,7 +133,4 @@ def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npz, npy, read):
     for name in ("no.npz", "no", "no/deeper.npy", "a.npz/x.npz"):
         refused("there is no file or folder", read, tmp_path / name, error=MissingDataError)
     refused("cannot read x+", read, "x" * 5000 + ".npz")
-    for name in ("a.xlsx", "plain"):
-        (tmp_path / name).write_bytes(b"")
-        refused(rf"{name}; expected an image.*\.npz.*\.csv", read, tmp_path / name)
     refused("a.npy holds inputs only; write inputs and labels with np.savez", read_examples, npy)

@@ -30,12 +30,6 @@ def test_the_first_example_says_what_it_reached(tmp_path):
     assert size == "311"
 
 
-def test_a_method_of_ones_own_takes_ten_lines():
-    code = "\n".join(each.code for each in blocks(PAGES["docs/guide/own-method.md"].read_text()))
-    own = code[code.index("X = [") : code.index("result = ")]
-    assert len([line for line in own.splitlines() if line.strip()]) <= 10
-
-
 def test_the_code_of_pages_is_linted(tmp_path):
     """As one program a page; imports may stand where they are first needed."""
     for name, path in PAGES.items():
@@ -73,40 +67,13 @@ def test_links_of_documents_beside_the_site_lead_somewhere(name):
     assert [each for each in links if not (ROOT / each).exists()] == []
 
 
-def write(folder: Path, text: str) -> Path:
-    page = folder / "page.md"
-    page.write_text(text, encoding="utf-8")
-    return page
-
-
-def test_blocks_share_names_files_and_commands(tmp_path):
-    page = write(
-        tmp_path,
-        "```python\nx = 2\nopen('n.txt', 'w').write('7')\n```\n\n```bash\ncat n.txt\n```\n\n"
-        "```python\n# helper.py\ny = 1\n```\n\n```bash\ncat helper.py\n```\n\n"
-        "<!-- not run: it would fail -->\n```python\nraise ValueError\n```\n\n"
-        "```text\nshown\n```\n\n```python\nprint(x + 1)\n```\n",
-    )
-    assert run_page(page, tmp_path) == ["", "7", "", "# helper.py\ny = 1", "", "", "3"]
-
-
 def test_a_block_that_fails_is_named(tmp_path):
     for code, says in {
         "```python\nprint(1)\nprint(2 / 0)\n```": r"page\.md:4(.|\n)*line 5(.|\n)*ZeroDivision",
         "```bash\necho told\nfalse\n```": r"page\.md:4: status 1\ntold",
         "<!-- server: http://127.0.0.1:8000/ -->\n```bash\necho no\n```": "answers(.|\n)*no",
     }.items():
+        page = tmp_path / "page.md"
+        page.write_text(f"A page.\n\n{code}\n")
         with pytest.raises(PageError, match=says):
-            run_page(write(tmp_path, f"A page.\n\n{code}\n"), tmp_path)
-
-
-def test_a_server_is_ended_with_its_page(tmp_path):
-    code = (
-        "<!-- server: http://127.0.0.1:8000/ -->\n"
-        f"```bash\n{sys.executable} -m http.server 8000 --bind 127.0.0.1\n```\n\n"
-        "```python\nimport urllib.request\n"
-        "url = 'http://127.0.0.1:8000/'\nprint(urllib.request.urlopen(url).status, url)\n```\n"
-    )
-    before = Path.cwd()
-    assert run_page(write(tmp_path, code), tmp_path)[1] == "200 http://127.0.0.1:8000/"
-    assert Path.cwd() == before
+            run_page(page, tmp_path)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from export_cases import BACKBONES, IMAGES, learned, model_of
 
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
@@ -52,11 +52,6 @@ def test_statistics_are_those_of_the_task():
     assert torch.equal(exported(IMAGES), view.logits(backbone, IMAGES))
 
 
-def test_tied_weights_stay_tied():
-    network = export_module(model_of(learned("tied")[0])).networks[0]
-    assert network.encode.weight is network.again.weight
-
-
 def test_a_view_that_normalises_by_the_batch():
     learner, inputs = learned("resnet per_task")
     task = model_of(learner)
@@ -67,8 +62,6 @@ def test_a_view_that_normalises_by_the_batch():
 
 
 def test_what_is_refused():
-    with pytest.raises(UnknownTaskError, match=r"no task named 'nwe' among 2; close: 'new'"):
-        model_of(learned("lenet")[0], "nwe")
     backbone = lenet()
     view = TaskView(backbone.weights, None, 3, mode="train")
     with pytest.raises(InputError, match="mode 'train' is still learned"):

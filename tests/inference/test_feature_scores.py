@@ -76,12 +76,6 @@ def test_single_inputs_find_their_task_and_those_of_none_raise(learned):
         learned.predict(5 * torch.randn(4, WIDTH))
 
 
-def test_kept_features_give_the_same_guess(learned):
-    inputs = blobs(1, rows=40)[0]
-    guess, by_features = learned.infer_task(inputs), learned.infer_task(learned.features(inputs))
-    assert by_features.unknown_probability == pytest.approx(guess.unknown_probability, abs=1e-3)
-
-
 def test_what_older_tasks_know_stays_and_travels(tmp_path):
     learner = learner_of(seeds=(0, 1))
     inputs = blobs(1, rows=40)[0]

@@ -1,9 +1,12 @@
+from unittest import mock
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.errors import TrainingError
+from impresslearn.kernels import selection
 from impresslearn.masks.edge_popup import RULES, popup, top_mask
 
 
@@ -39,14 +42,31 @@ def test_the_mask_is_that_of_a_stable_sort(values, share, rule, dtype):
     assert torch.equal(mask, oracle(scores, ones, rule))
 
 
+@given(
+    seed=st.integers(0, 99),
+    size=st.integers(selection.SMALL + 1, 60_000),
+    share=st.floats(0, 1),
+    levels=st.sampled_from([3, 50, 10**6]),
+    compiled=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_large_layers_have_the_same_masks(seed, size, share, levels, compiled):
+    """With the compiled loops, and with what serves without Numba."""
+    scores = torch.randint(levels, (size,), generator=torch.Generator().manual_seed(seed)).float()
+    ones = round(share * size)
+    usable = selection.usable if compiled else lambda name: None
+    with mock.patch.object(selection, "usable", usable):
+        assert torch.equal(top_mask(scores, ones, "score"), oracle(scores, ones, "score"))
+
+
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("ones", [0, 1, 5, 9, 10])
-@pytest.mark.parametrize("place", [0, 4, 9])
-def test_nan_scores_are_refused(place, ones, rule):
-    scores = torch.randn(10, generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9, 1])
+@pytest.mark.parametrize(("size", "place"), [(10, 0), (10, 4), (10, 9), (50_000, 57)])
+def test_nan_scores_are_refused(size, place, share, rule):
+    scores = torch.randn(size, generator=torch.Generator().manual_seed(1))
     scores[place] = float("nan")
     with pytest.raises(TrainingError, match="became NaN; lower the learning rate"):
-        top_mask(scores, ones, rule)
+        top_mask(scores, int(share * size), rule)
 
 
 @pytest.mark.parametrize("levels", [1, 1000], ids=["ties", "no ties"])

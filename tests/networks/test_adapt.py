@@ -75,16 +75,6 @@ def test_statistics_start_at_those_of_the_module_unless_it_goes_by_the_batch(ima
     torch.testing.assert_close(backbone.forward({}, images), module.train()(images))
 
 
-def test_tied_weights_are_masked_together():
-    module = nn.Sequential(*(nn.Linear(6, size, bias=False) for size in (6, 6, 2)))
-    module[1].weight = module[0].weight
-    backbone = adapt(module, head="shared")
-    assert [layer.name for layer in backbone.layers] == ["0.weight", "2.weight"]
-    weight, inputs = torch.randn(6, 6), torch.randn(4, 6)
-    expected = module[2](inputs @ weight.T @ weight.T)
-    torch.testing.assert_close(backbone.forward({"0.weight": weight}, inputs), expected)
-
-
 @pytest.mark.parametrize("norm", ["shared", "batch", "group"])
 def test_instance_norms_do_the_same_in_learning_and_in_prediction(norm, images):
     module = network(nn.InstanceNorm2d(4, track_running_stats=True))
