@@ -80,10 +80,6 @@ def batches():
     return torch_data.BatchSampler(torch_data.RandomSampler(data_set()), 8, False)
 
 
-def repeating():
-    return torch_data.RandomSampler(data_set(), replacement=True)
-
-
 def image_folder(folder, *suffixes, below=""):
     """Images in folders of classes, their suffixes in turn."""
     for place, (image, word) in enumerate(zip(IMAGES, WORDS, strict=True)):
@@ -209,21 +205,11 @@ FILES = {
 }
 
 REFUSED = {
-    "sparse": (lambda _: (TENSORS.to_sparse(), Y), "a dense tensor of numbers, got a sparse"),
-    "meta": (lambda _: (TENSORS.to("meta"), Y), "a dense tensor of numbers, got a sparse"),
-    "masked": (lambda _: (np.ma.array(X), Y), "dense array without missing values"),
-    "missing": (lambda _: (TABLE.astype("Float64").mask(TABLE > 1), Y), "column 'a' of the table"),
-    "categories": (lambda _: (TABLE.astype({"c": str}).astype({"c": "category"}), Y), "'c' of the"),
-    "dates": (lambda _: (TABLE.assign(b=pandas.to_datetime(X[:, 1], unit="s")), Y), "column 'b'"),
-    "words in Arrow": (lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y), "column 'b' of the"),
-    "numbered": (lambda _: (pandas.DataFrame(X)[[1, 0, 2, 3, 4]], Y), "are numbered 1, 0, 2"),
-    "two orders": (lambda _: (TABLE, pandas.Series(Y).iloc[::-1]), "have one index in two orders"),
     "bytes": (lambda _: (X, WORDS.astype(bytes)), "got b'emu'; decode them"),
-    "generator of labels": (lambda _: (X, iter(Y)), "in a list or array, got .*iterator"),
+    "meta": (lambda _: (TENSORS.to("meta"), Y), "a dense tensor of numbers, got a sparse"),
+    "words in Arrow": (lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y), "column 'b' of the"),
     "stream": (lambda _: Flow(lambda: zip(X, Y, strict=True)), "got Flow, which can be read in"),
     "loaded": (lambda _: torch_data.DataLoader(Flow(lambda: X)), "got Flow, which can be read"),
-    "generator function": (lambda _: data_set, "must be a pair .*, got function"),
-    "list of pairs": (lambda _: list(zip(X, Y, strict=True)), r"got list of 48; .* by zip"),
     "DatasetDict": (lambda _: hugging.DatasetDict(train=rows()), "one part, as data\\['train'\\]"),
     "other columns": (lambda _: rows().rename_column("label", "kind"), "columns x, kind; it needs"),
     "text": (lambda _: rows().add_column("text", list(WORDS)), "text are? no numbers"),
@@ -231,10 +217,6 @@ REFUSED = {
     "16 bits": (lambda _: ([DEEP] * COUNT, Y), "more than 8 bits a channel"),
     "sizes": (lambda _: ([*IMAGES[1:], IMAGES[0].resize((9, 9))], Y), "must have one size"),
     "columns": (lambda _: rows().from_pandas(LABELLED), r"one tensor or table, got Inputs\(a: "),
-    "part": (lambda _: loader(sampler=torch_data.SubsetRandomSampler([1])), "its own sampler"),
-    "repeats": (lambda _: loader(sampler=repeating()), "its own sampler"),
-    "own batches": (lambda _: loader(batch_sampler=[[0, 1], [2]]), "has its own sampler"),
-    "collate_fn": (lambda _: loader(collate_fn=list), "has its own sampler or collate_fn"),
     "train and val": (lambda it: image_folder(it, "png", below="train"), "or give .*train if its"),
 }
 REFUSED_FILES = {

@@ -16,6 +16,7 @@ from unittest import mock
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import impresslearn as il
 from impresslearn.cli import main
@@ -58,6 +59,14 @@ class Noisy(Detached):
 
     def forward(self, inputs):
         return nn.Sequential.forward(self, inputs + torch.randn(()))
+
+
+class Then(nn.Module):
+    """A function as a last step."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.forward = function
 
 
 class Useless:
@@ -220,6 +229,8 @@ def namespace() -> dict[str, Any]:
         "wild": il.ImpressLearner(small_network(), **silent | {"task_recipe": wild}),
         "small": il.ImpressLearner(small_network(), **silent, **coded),
         "examples": il.Examples(torch.tensor(X), Y),
+        "pairs": TensorDataset(torch.tensor(X), torch.tensor(Y)), "DataLoader": DataLoader,
+        "table": pandas.DataFrame(X), "some": (X[Y < 2], Y[Y < 2]),
         "other_bank": il.random_bank(small_network(5).layers, 2),
         "stored": il.load("mine.impress", module=mlp()), "closed": closed, "busy": busy,
         "opened": il.open_store("shop.impress", readonly=True, progress=False),
