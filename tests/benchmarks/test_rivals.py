@@ -14,7 +14,6 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from toys import QUICK, ConvNet, blobs, lenet, pictures, refused
 
-needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
 ADAPTERS = ("lora", "vera", "unilora", "randlora", "vblora", "fourierft")
 RECIPE = {"lr": 0.03, "epochs": 0, "min_steps": 200, "batch_size": 32}
 SETTINGS = {

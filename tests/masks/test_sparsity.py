@@ -11,7 +11,6 @@ def layers_of(*shapes):
     return [MaskableLayer(f"{number}.weight", shape) for number, shape in enumerate(shapes)]
 
 
-LENET = layers_of((300, 784), (100, 300), (10, 100))
 SHAPES = st.lists(
     st.lists(st.integers(1, 12), min_size=2, max_size=4).map(tuple), min_size=1, max_size=6
 )

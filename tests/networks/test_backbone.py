@@ -1,4 +1,4 @@
-"""A frozen network: its forward pass changes nothing, copies are whole, errors are one line."""
+"""A frozen network: its forward pass changes nothing, and copies are whole."""
 
 import copy
 import pickle
@@ -11,7 +11,6 @@ from torch import nn
 from impresslearn.networks import adapt, create_backbone
 
 MODES = ("train", "frozen", "eval", "batch")
-LENET = create_backbone()
 
 
 class Counting(nn.Module):
