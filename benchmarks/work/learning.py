@@ -126,13 +126,19 @@ def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: JobContex
         options["bank"] = load_bank(backbone, needs, settings.get("random"))
     recipe, seed = settings["recipe"], settings["seed"]
     method = create_method(settings["method"], backbone, seed=seed, recipe=recipe, **options)
-    return _learned(method, settings, place)
+    reader = None
+    if settings.get("adapted") and settings["method"] == "classifier":
+        reader = ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    return _learned(method, settings, place, reader)
 
 
-def _learned(method: Any, settings: Settings, place: JobContext) -> Outcome:
+def _learned(
+    method: Any, settings: Settings, place: JobContext, reader: ImpressLearner | None = None
+) -> Outcome:
+    """The rows of a method; it gets the features that `reader` computes, if any, as its inputs."""
     if "task" in settings:
-        return Outcome(_row(method, settings, place))
-    rows = [_row(method, {**settings, "task": task}, place) for task in settings["tasks"]]
+        return Outcome(_row(method, settings, place, reader))
+    rows = [_row(method, {**settings, "task": task}, place, reader) for task in settings["tasks"]]
     return Outcome({"rows": [row | {"shared_bytes": shared_bytes(method)} for row in rows]})
 
 
@@ -144,8 +150,13 @@ def shared_bytes(method: Any) -> int:
     return 0 if projection is None else 2 * projection.matrix.numel()
 
 
-def _row(method: Any, settings: Settings, place: JobContext) -> dict[str, Any]:
+def _row(
+    method: Any, settings: Settings, place: JobContext, reader: ImpressLearner | None
+) -> dict[str, Any]:
     name, train, test = load_task(settings, place)
+    if reader is not None:
+        train = replace(train, inputs=reader.features(train.inputs))
+        test = replace(test, inputs=reader.features(test.inputs))
     # Processor time on one thread is what it takes on a machine that does nothing else.
     started = time.process_time()
     method.learn_task(name, train)

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,10 @@ def _labels(marks: Sequence[Mapping[str, Any]], log: bool, width: int) -> list[d
         for at, up, mark in zip(along, ups, marks, strict=True)
     ]
     taken = [(left - 6, left + 6, middle - 6, middle + 6) for left, middle, _ in spots]
+    for name in dict.fromkeys(mark["group"] for mark in marks):
+        steps = sorted(spot[:2] for spot in spots if spot[2]["group"] == name)
+        for (begins, middle), (ends, _) in pairwise(steps):
+            taken.append((begins, ends, middle - 4, middle + 4))  # the line of a step
     labels = []
     for name in dict.fromkeys(mark["group"] for mark in marks):
         length, best = LETTER_WIDTH * len(name), None
