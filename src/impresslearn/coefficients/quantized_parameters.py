@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,17 +42,18 @@ class QuantizedParameters:
         self._sizes = [math.prod(shape) for shape in shapes]
         start = [[grid.step for grid in grids], [grid.offset for grid in grids]]
         self._start = torch.tensor(start, dtype=torch.float32, device=device)
+        self._counts = torch.tensor(self._sizes, device=device)
+        self._tensor_of = torch.arange(len(shapes), device=device).repeat_interleave(self._counts)
         self._speeds = self._spread(torch.tensor(speeds, dtype=torch.float32, device=device))
         self._numbers = leaf(sum(self._sizes), device)
         self._steps, self._offsets, self._widths = (leaf(len(shapes), device) for _ in range(3))
         self.parameters = [self._numbers, self._steps, self._offsets, self._widths]
+        self._bits = leaf(1, device)[0]
 
     def values(self) -> list[Tensor]:
         """The tensors, differentiable."""
-        step, offset = self._spread(self._steps_and_offsets())
-        exact = self._exact()
-        rounded = exact + (exact.round() - exact).detach()  # straight-through
-        return parts_of(offset + step * rounded, self._shapes)
+        flat, self._bits = _Step.apply(*self.parameters, self)
+        return parts_of(flat, self._shapes)
 
     @torch.no_grad()
     def set(self, first: int, tensors: Sequence[Tensor]) -> None:
@@ -65,8 +67,8 @@ class QuantizedParameters:
         self._numbers[places] = (values - offset) / (step * self._speeds[places])
 
     def bits(self) -> Tensor:
-        """The code length of all integers, approximately, differentiable."""
-        return laplace_bits(self._exact(), self._spread(self._widths.exp())).sum()
+        """About the code length of the integers that `values` gave last, differentiable."""
+        return self._bits
 
     @torch.no_grad()
     def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
@@ -87,9 +89,63 @@ class QuantizedParameters:
 
     def _spread(self, values: Tensor) -> Tensor:
         """(..., tensors) to (..., numbers): the value of each tensor at each of its numbers."""
-        # Expanding is faster than indexing in the backward pass, and repeatable on a GPU.
-        pairs = zip(values.split(1, dim=-1), self._sizes, strict=True)
-        return torch.cat([value.expand(*value.shape[:-1], size) for value, size in pairs], dim=-1)
+        return values.index_select(-1, self._tensor_of)
+
+    def _sums(self, numbers: Tensor) -> Tensor:
+        """(numbers,) to (tensors,): sums over each tensor, repeatable on a GPU."""
+        return torch.segment_reduce(numbers, "sum", lengths=self._counts)
+
+
+class _Step(torch.autograd.Function):
+    """The values and the code length of one step, with the gradients of both written out.
+
+    Autograd would take four times as long: small tensors cost as much as the operations on them.
+    With s the size of a number and u one over the width of its density, a code of it has
+    -log2 (1 - (e^(-(s + 1/2) u) + e^((s - 1/2) u)) / 2) bits for s < 1/2, and
+    ((s - 1/2) u - ln ((1 - e^-u) / 2)) / ln 2 beyond.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, numbers: Tensor, steps: Tensor, offsets: Tensor, widths: Tensor, of: Any
+    ) -> tuple[Tensor, Tensor]:
+        grids = of._start * torch.stack([steps.exp(), 1 + offsets])
+        inverse = (-widths).exp()
+        tail = torch.log(-torch.expm1(-inverse) / 2)
+        slope = inverse / torch.expm1(inverse)
+        table = torch.stack([*rounded_steps(grids), inverse, tail, slope])
+        step, offset, u, tail, slope = of._spread(table)
+        moved = of._speeds * numbers
+        exact = moved.clamp(-LARGEST, LARGEST)
+        integers, size = exact.round(), exact.abs()
+        # Code lengths in nats, and their derivatives by the size and by the width's logarithm.
+        is_near = size < 0.5
+        scaled = size * u
+        beyond = torch.sub(scaled, u, alpha=0.5)
+        below = torch.add(scaled, u, alpha=0.5).neg_().exp_()
+        above = beyond.clamp(max=0).exp_()
+        both, apart = above + below, above - below
+        near = 1 - both / 2
+        nats = torch.where(is_near, -near.log(), beyond - tail)
+        half = u / (2 * near)
+        by_size = torch.where(is_near, apart * half, u)
+        by_width = torch.where(is_near, (both / 2 - size * apart) * half, slope - beyond)
+        ctx.save_for_backward(
+            moved, integers, step, grids, by_size * exact.sign(), of._sums(by_width)
+        )
+        ctx.of = of
+        return torch.addcmul(offset, step, integers), nats.sum() / math.log(2)
+
+    @staticmethod
+    def backward(ctx: Any, by_value: Tensor, by_bits: Tensor) -> tuple:
+        moved, integers, step, grids, by_exact, by_width = ctx.saved_tensors
+        of, by_nats = ctx.of, by_bits / math.log(2)
+        by_number = by_value * step + by_nats * by_exact
+        # Of numbers at their largest nothing is left.
+        by_number = torch.ops.aten.hardtanh_backward(by_number, moved, -LARGEST, LARGEST)
+        by_step = of._sums(by_value * integers) * grids[0]
+        by_offset = of._sums(by_value) * of._start[1]
+        return by_number * of._speeds, by_step, by_offset, by_nats * by_width, None
 
 
 def parts_of(numbers: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
@@ -115,14 +171,6 @@ def rounded_to_zero(exact: Tensor, dead_zone: float) -> Tensor:
     if dead_zone == 0.5:
         return exact.round()
     return exact.sign() * (exact.abs() + (1 - dead_zone)).clamp(min=0).floor()
-
-
-def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:
-    """-log2 of the mass that a Laplace density of this width has within 1/2 of each number."""
-    size = exact.abs()
-    near = 1 - (torch.exp(-(0.5 + size) / width) + torch.exp((size - 0.5).clamp(max=0) / width)) / 2
-    far = (size - 0.5) / width - torch.log(-torch.expm1(-1 / width) / 2)
-    return torch.where(size < 0.5, -torch.log(near), far) / math.log(2)
 
 
 def leaf(size: int, device: torch.device | str) -> Tensor:
