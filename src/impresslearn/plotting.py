@@ -57,6 +57,7 @@ WIDTH, HEIGHT = 420, 300
 LETTER_WIDTH = 6.4  # pixels of a letter of a label beside a mark
 LABEL_PLACES = [(dx, dy) for dy in (0, 13, -13, 26, -26) for dx in (9, -9)]
 ERRORS = (0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # ticks where errors are drawn
+FEW_TICKS = 8
 CELL_WIDTH, CELL_HEIGHT = 70, 40
 LEAST_ERROR = 0.001
 LETTER = 7  # pixels: a cell shows its number where that fits
@@ -200,8 +201,11 @@ def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: boo
         scale = alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
         axis = _axis(x, values=log_ticks(low, high), labelOverlap=True)
         return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
-    # Counts, such as tasks learned, have no ticks between integers.
-    whole = {"tickMinStep": 1} if all(isinstance(row[x], int) for row in rows) else {}
+    # Counts, such as tasks learned, have no ticks between integers, and few have their own.
+    whole: dict[str, Any] = {}
+    if all(isinstance(row[x], int) for row in rows):
+        counts = sorted({row[x] for row in rows})
+        whole = {"values": counts} if len(counts) <= FEW_TICKS else {"tickMinStep": 1}
     scale = alt.Scale(zero=False, nice=False, padding=12)
     axis = _axis(x, labelOverlap=True, **whole)
     return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
