@@ -173,7 +173,7 @@ def test_a_coded_adapter_costs_what_a_store_would_keep(tmp_path, granularity):
     written = (tmp_path / "adapter_model.safetensors").read_bytes()
     assert (tmp_path / "more" / "other" / "adapter_model.safetensors").read_bytes() == written
 
-    values = [layer.coefficients("default")[0] for layer in layers(model).values()]
+    values = [layer.coefficients("default") for layer in layers(model).values()]
     places = [TensorLayout(str(place), tuple(x.shape)) for place, x in enumerate(values)]
     stored = len(encode_tensors(values, places, "coded"))
     header = len(written) - safetensors.torch.load(written).popitem()[1].numel()
@@ -199,10 +199,38 @@ def test_a_head_is_kept_and_beside_a_coded_adapter_as_integers(tmp_path):
     assert sum(tensor.nbytes for tensor in saved.values()) < 3 * 32 + 4 * LINEAR + 20
 
     name = next(name for name in saved if name.endswith("impress_alpha"))
-    saved[name] = torch.cat([saved[name], torch.zeros(3, dtype=torch.uint8)])
+    saved[name][9] += 1
     safetensors.torch.save_file(saved, tmp_path / "adapter_model.safetensors")
-    line = "the adapter 'default' cannot be read: coded numbers are damaged"
+    line = "the saved adapter is damaged, or was made with other masks or seed"
     refused(line, PeftModel.from_pretrained, base(), tmp_path)
+
+
+def test_coded_and_float_files_load_into_adapters_of_either_precision(tmp_path):
+    floats, coded = tuned(seed=1), tuned(seed=2, precision="coded")
+    for name, model in (("float", floats), ("coded", coded)):
+        model.save_pretrained(tmp_path / name)
+        for other in ({}, {"precision": "coded"}):
+            again = tuned(**other)
+            again.load_adapter(tmp_path / name, "default")
+            rounds = "precision" in other and name == "float"
+            assert torch.allclose(logits(again), logits(model), atol=0.1 if rounds else 1e-6)
+    other_seed = get_peft_model(base(), config(seed=3)).eval()
+    refused(
+        "damaged, or was made with other", other_seed.load_adapter, tmp_path / "coded", "default"
+    )
+    # An adapter that diverged does not stop others, and is loaded anew.
+    next(iter(layers(coded).values())).impress_alpha["default"].data.fill_(float("nan"))
+    refused("NaN", coded.save_pretrained, tmp_path / "never")
+    coded.load_adapter(tmp_path / "coded", "default")
+    assert logits(coded).isfinite().all()
+    injected = peft.inject_adapter_in_model(config(), base())
+    state = safetensors.torch.load_file(tmp_path / "coded" / "adapter_model.safetensors")
+    peft.set_peft_model_state_dict(injected, state)
+    assert torch.allclose(logits(injected), logits(coded), atol=1e-6)
+    # The state dict of the whole keeps everything.
+    wanted = {name: each.clone() for name, each in coded.state_dict().items()}
+    coded.load_state_dict(wanted, strict=True)
+    assert all(torch.equal(each, wanted[name]) for name, each in coded.state_dict().items())
 
 
 def test_fifty_adapters_are_switched_and_give_the_logits_of_fresh_loads(tmp_path):

@@ -47,7 +47,7 @@ class ImpressConfig(PeftConfig):
     - modules_to_save: modules that are trained and saved whole, such as a head.
     - precision: "float32", or "coded": coefficients are rounded to integers from -7 to 7 times a
       step per layer, in training too, and `save_pretrained` writes their entropy code. It rounds
-      parameters of `modules_to_save` to integers up to 127.
+      parameters of `modules_to_save` to integers up to 127. `PeftModel` loads such a file.
     - masks_digest: SHA-256 of the masks of a saved adapter, which loading compares; None for a new
       one.
 

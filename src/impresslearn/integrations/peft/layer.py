@@ -87,20 +87,16 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         """SHA-256 of the masks of an adapter."""
         return self._digests[self.impress_key[adapter_name]]
 
-    def coefficients(self, adapter: str) -> tuple[Tensor, Tensor | None]:
-        """The α of an adapter as a file keeps them, differentiable, and the step between them."""
+    def coefficients(self, adapter: str) -> Tensor:
+        """The α of an adapter as a file keeps them, differentiable."""
         alpha = self.impress_alpha[adapter]
-        if self.impress_precision[adapter] != "coded":
-            return alpha, None
-        step = rounded_steps(alpha.detach().abs().amax() / LARGEST)
-        rounded = step * (alpha.detach() / step.clamp(min=SMALLEST_STEP)).round()
-        return alpha + (rounded - alpha.detach()), step  # straight-through
+        return alpha if self.impress_precision[adapter] != "coded" else rounded(alpha)[0]
 
     def get_delta_weight(self, adapter: str) -> Tensor:
         """W ⊙ Σ_t α_t M^t, as the weight is laid out, differentiable in α."""
         weight = self._frozen
         bits, frozen = self._bits(self.impress_key[adapter], weight.device), self._layer.of(weight)
-        change = mix_layers([bits], [self.coefficients(adapter)[0]], [frozen])[0]
+        change = mix_layers([bits], [self.coefficients(adapter)], [frozen])[0]
         return change.t() if self._layer.part == "transposed" else change
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
@@ -175,6 +171,13 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
 
 class ImpressLinear(ImpressLayer):
     """A linear layer with coefficients; "all-linear" finds it again by the word in its name."""
+
+
+def rounded(alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """Coefficients at integers up to LARGEST times a step, and the step; straight-through."""
+    step = rounded_steps(alpha.detach().abs().amax() / LARGEST)
+    near = step * (alpha.detach() / step.clamp(min=SMALLEST_STEP)).round()
+    return alpha + (near - alpha.detach()), step
 
 
 def draw(layer: MaskableLayer, key: MaskKey) -> tuple[Tensor, bytes]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import zlib
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -23,7 +25,7 @@ from impresslearn.coefficients.quantisation import (
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 from impresslearn.integrations.peft.config import IMPRESS, NAME, ImpressConfig
-from impresslearn.integrations.peft.layer import ImpressLayer, ImpressLinear
+from impresslearn.integrations.peft.layer import ImpressLayer, ImpressLinear, rounded
 from impresslearn.networks.layers import units_in_columns
 
 
@@ -36,11 +38,6 @@ class ImpressModel(BaseTuner):
     prefix = f"{NAME}_"
     tuner_layer_cls = ImpressLayer
     target_module_mapping: Any = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.register_state_dict_post_hook(_encode_adapters)
-        self.register_load_state_dict_pre_hook(_decode_adapters)
 
     def inject_adapter(
         self, model: nn.Module, adapter_name: str, *args: Any, **kwargs: Any
@@ -110,18 +107,64 @@ class ImpressModel(BaseTuner):
             )
         config.masks_digest = total.hexdigest()
 
-    def alphas(self, adapter_name: str) -> dict[str, ImpressLayer]:
-        """Key in the state dict -> layer, of the layers that a coded adapter covers."""
-        layers = {}
-        for name, layer in self._layers(adapter_name):
-            if layer.impress_precision[adapter_name] == "coded":
-                layers[f"model.{name}.impress_alpha.{adapter_name}"] = layer
-        return layers
-
-    def saved_parameters(self, adapter_name: str) -> dict[str, nn.Parameter]:
-        """Key in the state dict -> parameter, of an adapter's `modules_to_save`."""
+    @classmethod
+    def _get_adapter_state_dict(
+        cls,
+        model: nn.Module,
+        config: Any,
+        adapter_name: str,
+        state_dict: dict[str, Tensor],
+        unwanted_adapter_names: list[str],
+    ) -> dict[str, Tensor]:
+        """What a file keeps of an adapter: of a coded one, codes in place of floats."""
+        kept = super()._get_adapter_state_dict(
+            model, config, adapter_name, state_dict, unwanted_adapter_names
+        )
+        if config.precision != "coded":
+            return kept
+        keys = [key for key in kept if key.endswith(f"impress_alpha.{adapter_name}")]
+        tensors, grids = [], []
+        for key in keys:
+            values, step = rounded(kept.pop(key))
+            tensors.append(values)
+            grids.append(Grid(float(step), 0.0))
+        content = encode_tensors(tensors, _layouts(tensors), "coded", grids)
+        # All layers have one code, under the name of the first.
+        kept[keys[0]] = _with_checksum(content, config.masks_digest)
         place = f".modules_to_save.{adapter_name}."
-        return {name: value for name, value in self.named_parameters() if place in name}
+        for key, parameter in model.named_parameters():
+            if place in key and parameter.is_floating_point():
+                flat = [state_dict[key].detach().reshape(-1)]
+                content = encode_tensors(flat, _layouts(flat), "coded", largest=LARGEST)
+                state_dict[key] = _with_checksum(content)  # where PEFT takes it from
+        return kept
+
+    @classmethod
+    def _remap_adapter_state_dict_for_load(
+        cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Makes floats of the codes of a file, whatever the precision of the adapter is."""
+        state_dict, alphas = dict(state_dict), {}
+        for name, layer in model.named_modules():
+            if isinstance(layer, ImpressLayer) and adapter_name in layer.impress_alpha:
+                alphas[f"{name}.impress_alpha"] = layer.impress_alpha[adapter_name]
+        parameters = dict(model.named_parameters())
+        place, first = f".modules_to_save.{adapter_name}.", next(iter(alphas), "")
+        for key, code in list(state_dict.items()):
+            if code.dtype != torch.uint8:
+                continue
+            if key.endswith(first) and key.endswith(".impress_alpha"):
+                # A network that is not wrapped by PEFT has names without the prefix.
+                prefix = key.removesuffix(first)
+                for name, tensor in zip(
+                    alphas, _decoded(code, alphas.values(), config.masks_digest), strict=True
+                ):
+                    state_dict[prefix + name] = tensor
+            elif place in key and key in parameters:
+                state_dict[key] = _decoded(code, [parameters[key]])[0]
+            else:
+                raise InputError(f"the saved adapter covers other layers than {adapter_name!r}")
+        return super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
 
     def _take_off(self, adapter_name: str) -> None:
         """Removes a half-added adapter; layers without any other adapter are unwrapped."""
@@ -132,47 +175,26 @@ class ImpressModel(BaseTuner):
                 setattr(self.model.get_submodule(parent), last, layer.get_base_layer())
 
 
-def _encode_adapters(model: ImpressModel, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Replaces coefficients by one code under the first layer's name, and heads by their codes."""
-    for adapter in model.peft_config:
-        layers = model.alphas(adapter)
-        if not layers or any(layer.impress_alpha[adapter].is_meta for layer in layers.values()):
-            continue
-        tensors, layouts, grids = [], [], []
-        for key, layer in layers.items():
-            values, step = layer.coefficients(adapter)
-            tensors.append(values)
-            layouts.append(TensorLayout(key, tuple(values.shape)))
-            grids.append(Grid(0.0 if step is None else float(step), 0.0))
-            del state[prefix + key]
-        content = encode_tensors(tensors, layouts, "coded", grids)
-        state[prefix + next(iter(layers))] = _as_tensor(content)
-        for key, parameter in model.saved_parameters(adapter).items():
-            layout = TensorLayout(key, tuple(parameter.shape))
-            content = encode_tensors([parameter], [layout], "coded", largest=LARGEST)
-            state[prefix + key] = _as_tensor(content)
+def _with_checksum(content: bytes, masks: str | None = None) -> Tensor:
+    """A code as bytes; in front four of a checksum, of the digest of the masks, too."""
+    checksum = zlib.crc32(content + (masks or "").encode())
+    return torch.tensor(list(checksum.to_bytes(4, "little") + content), dtype=torch.uint8)
 
 
-def _decode_adapters(model: ImpressModel, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Makes floats of what `_encode_adapters` wrote; other values stay as they are."""
-    for adapter in model.peft_config:
-        alphas = {key: layer.impress_alpha[adapter] for key, layer in model.alphas(adapter).items()}
-        saved = [{key: value} for key, value in model.saved_parameters(adapter).items()]
-        for part in [alphas, *saved] if alphas else []:
-            code = state.get(prefix + next(iter(part)))
-            if code is None or code.dtype != torch.uint8:
-                continue
-            layouts = [TensorLayout(key, tuple(value.shape)) for key, value in part.items()]
-            try:
-                content = code.cpu().numpy().tobytes()
-                decoded = decode_tensors(content, layouts, "coded")[0]
-            except ValueError as error:
-                raise InputError(f"the adapter {adapter!r} cannot be read: {error}") from None
-            state.update(zip([prefix + key for key in part], decoded, strict=True))
+def _decoded(code: Tensor, wanted: Iterable[Tensor], masks: str | None = None) -> list[Tensor]:
+    """The tensors of a code, in the shapes of the wanted ones."""
+    wanted, content = list(wanted), bytes(code.cpu().tolist())[4:]
+    if not torch.equal(_with_checksum(content, masks), code.cpu()):
+        raise InputError("the saved adapter is damaged, or was made with other masks or seed")
+    try:
+        tensors, _ = decode_tensors(content, _layouts(wanted), "coded")
+    except ValueError as error:
+        raise InputError(f"the saved adapter cannot be read: {error}") from None
+    return [tensor.reshape(like.shape) for tensor, like in zip(tensors, wanted, strict=True)]
 
 
-def _as_tensor(content: bytes) -> Tensor:
-    return torch.tensor(list(content), dtype=torch.uint8)
+def _layouts(tensors: Sequence[Tensor]) -> list[TensorLayout]:
+    return [TensorLayout("", (value.numel(),)) for value in tensors]
 
 
 # PEFT refuses a method that it knows already, as when this module is imported anew.
