@@ -97,7 +97,9 @@ def shown(value: Any) -> str:
 def check_name(name: Any, what: str = "a task's name") -> str:
     """The name, which must be a non-empty string that UTF-8 can write."""
     if not isinstance(name, str) or not name:
-        raise InputError(f"{what} must be a non-empty string, got {shown(name)}")
+        is_data = isinstance(name, (tuple, list)) or hasattr(name, "shape")
+        got = f"{type(name).__name__}; the name comes first" if is_data else shown(name)
+        raise InputError(f"{what} must be a non-empty string, got {got}")
     if not encodable(name):
         raise InputError(f"{what} is no valid Unicode, which no file can keep: {name!r}")
     return composed(str.__str__(name))  # a member of an enumeration becomes its value

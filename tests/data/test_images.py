@@ -194,6 +194,15 @@ def test_images_of_several_sizes(train):
     learner.learn_task("insects", train)
     learner.update_task("insects", train)
     assert 0 <= learner.score(train, "insects") <= 1
+    # Pillow's images are read as their files are.
+    files = sorted(train.rglob("*.png"))
+    shown = [Image.open(file) for file in files]
+    held = learner.logits(read_examples(train, size=4).inputs, "insects")
+    assert torch.equal(learner.logits(shown, "insects"), held)
+    grey = create_backbone("lenet_300_100", num_classes=2, in_features=4 * 4)
+    settings = {"preprocessing": Preprocessing(shape=(1, 4, 4), size=4)}
+    learner = quick_learner(grey, **settings).add_random_masks(2).learn_task("insects", train)
+    assert learner.logits(shown, "insects").shape == (3, 2)
 
 
 def test_pillow_is_asked_for_only_where_images_are(train, monkeypatch):

@@ -106,8 +106,8 @@ def test_workers_answer_alike_and_one_that_dies_is_replaced(store, direct):
             status, answer = server.ask("POST", PATH, npy(INPUTS))
             assert (status, answer["labels"]) == (200, wanted)
     finally:
-        server.process.send_signal(signal.SIGTERM)
-        _, rest = server.process.communicate(timeout=30)
+        server.process.kill()  # which no process can forward to its workers
+        _, rest = server.process.communicate(timeout=30)  # they have closed its standard error
     assert "Traceback" not in server.log + rest
     assert "s3cret" not in server.log + rest
 

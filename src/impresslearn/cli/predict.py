@@ -2,7 +2,11 @@
 
 import json
 import os
+import signal
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -169,11 +173,19 @@ def serve(
         run_server(learner, settings, host=host, port=port, workers=workers, app=maker)
 
 
+def _end_with(sentinel: int) -> None:
+    """Ends this worker when its parent is gone, also by kill -9."""
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def worker_app() -> "FastAPI":
     """The application of one of several processes of `serve`."""
     from impresslearn.serve import ServeSettings, create_app
 
     given = json.loads(os.environ[WORKER])
+    if parent := parent_process():
+        Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
     settings = ServeSettings(token=given["token"], max_bytes=given["max_bytes"])
     # Closed with its process.
     learner = open_learner(Path(given["store"]), given["module"], readonly=True, progress=False)

@@ -49,7 +49,11 @@ PROBED = 16
 
 
 def as_examples(
-    data: Any, *, memory_limit: int = MEMORY_LIMIT, workers: int = 2, size: int | None = None
+    data: Any,
+    *,
+    memory_limit: int = MEMORY_LIMIT,
+    workers: int = 2,
+    layout: Preprocessing | None = None,
 ) -> Examples | StreamedExamples:
     """Labelled examples from any of the usual forms.
 
@@ -60,8 +64,7 @@ def as_examples(
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
     - `workers`: processes that read data that do not fit in memory (2).
-    - `size`: pixels per side to which images of a folder are resized and cropped; None (the
-      default) leaves them as they are.
+    - `layout`: whose size and shape the images of a folder get; None (the default) leaves them.
 
     Raises InputError for empty data, unequal lengths, NaN or infinite inputs, labels that are
     neither integers nor strings, and items that cannot be read; MissingDataError for a path that
@@ -69,7 +72,7 @@ def as_examples(
     """
     if isinstance(data, (str, Path)):
         files = [file for images in class_images(Path(data)).values() for file in images]
-        data = image_files(files, Preprocessing(size=size))
+        data = image_files(files, layout)
     examples = _converted(data, memory_limit, workers)
     if len(examples) == 0:
         raise InputError("the data hold no example")
@@ -104,7 +107,9 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
     elif is_mapping or hasattr(data, "columns"):
         hint = "; give inputs and labels out of it as a pair, or one part, as data['train']"
     elif isinstance(data, (tuple, list)):
-        hint = f" of {len(data)}; pairs (input, label) become (inputs, labels) by zip(*pairs)"
+        pairs = all(isinstance(item, (tuple, list)) and len(item) == 2 for item in data)
+        hint = "; make it (inputs, labels) by tuple(zip(*pairs))" if data and pairs else ""
+        hint = hint or f" of {len(data)} parts"
     elif hasattr(data, "train") and hasattr(data, "test"):
         hint = "; did you mean its .train?"
     raise InputError(

@@ -152,7 +152,8 @@ class ImageFiles(Dataset):
                 (width, height), (first, other) = image.size, self.shape
                 raise InputError(
                     f"{path} has {width}x{height} pixels, the first image {other}x{first}; "
-                    "give one size to all, as Preprocessing(size=64) or --prepare size=64"
+                    "give one size to all, by size=64 of Preprocessing or from_folder, or by "
+                    "--prepare size=64"
                 )
             values = np.array(image).reshape(*self.shape, -1)
             pixels = torch.from_numpy(values).permute(2, 0, 1)

@@ -31,6 +31,7 @@ from impresslearn.data.examples import (
     StreamedExamples,
     as_inputs,
     as_table,
+    pixels_of_images,
     raw,
     to_tensor_and_dtype_kind,
 )
@@ -156,6 +157,11 @@ class Preprocessing:
         )
 
     @property
+    def layout(self) -> Preprocessing:
+        """The shape and size alone, with which image files are read."""
+        return Preprocessing(self.shape, size=self.size)
+
+    @property
     def normalises(self) -> bool:
         """Whether there is anything to subtract or to divide by."""
         return (self.mean, self.std) != (0.0, 1.0)
@@ -182,8 +188,13 @@ class Preprocessing:
     def ordered(self, inputs: Any) -> Any:
         """A table, such as a DataFrame, with its columns in the order of `columns`.
 
+        Pillow's images become pixels as image files do: of `size`, and grey where `shape` is.
         Anything else comes back as it is. Raises InputError for other names.
         """
+        images = [inputs] if hasattr(inputs, "getbands") else inputs
+        if isinstance(images, (list, tuple)) and images and hasattr(images[0], "getbands"):
+            pixels = pixels_of_images(images, self.size, self.shape)
+            return pixels if images is inputs else pixels[0]
         names = names_of(inputs)
         if self.columns is None or not names:
             return inputs
@@ -218,11 +229,16 @@ class Preprocessing:
         """
         if isinstance(values, Inputs):
             line = "give the tensor alone, or Prepared(data) to a network of several inputs"
-            raise InputError(f"a preprocessing takes one tensor or table, got {values}; {line}")
+            raise InputError(f"the learner takes one tensor or table, got {values}; {line}")
         self._check_kind(pixels)
         if self.pixels and not pixels:
             values = self._scaled(values, integers)
-        return as_inputs(self.arranged(values))
+        arranged = self.arranged(values)
+        # The sum spares a look at every value; it is rarely infinite by itself.
+        if not arranged.sum().isfinite() and values.isfinite().all() > arranged.isfinite().all():
+            line = f"mean {self.mean} and std {self.std} make inputs infinite; give others"
+            raise InputError(line)
+        return as_inputs(arranged)
 
     def arranged(self, inputs: Tensor) -> Tensor:
         """Float inputs (n, ...) in the shape asked for, and normalised."""

@@ -200,8 +200,11 @@ def advise(
     if isinstance(tasks, list) and all(isinstance(each, tuple) for each in tasks):
         raise InputError(f"tasks must be a dictionary {{name: data}}, got a list of {len(tasks)}")
     labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
-    data = {name: as_examples(of) for name, of in labelled.items()}
+    layout = preprocessing.layout if isinstance(preprocessing, Preprocessing) else None
+    data = {name: as_examples(of, layout=layout) for name, of in labelled.items()}
     largest_first = sorted(data, key=lambda name: -len(data[name]))
+    if not data:
+        raise InputError("tasks must hold at least one task, got none")
     count = check_integer("basis", min(5, len(data) // 3) if basis is None else basis, 0)
     if count >= len(data):
         raise InputError(f"basis={count} needs more than {count} tasks, got {len(data)}")

@@ -258,10 +258,9 @@ class Backbone(ReadOnlySettings):
         if mode != "batch":
             statistics = self.initial_statistics() if statistics is None else statistics
             if wrong := statistics.keys() ^ self._running_buffers.keys():
-                raise InputError(
-                    f"statistics must have the names that initial_statistics of {self.name} gives; "
-                    f"{min(wrong)!r} is missing or not among them"
-                )
+                lack = "lack" if min(wrong) in self._running_buffers else "have an unknown name"
+                problem = f"statistics {lack} {min(wrong)!r}; begin with initial_statistics()"
+                raise InputError(f"{problem} of {self.name}")
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
         if self.spec is None:  # a user's module may change its inputs in place
@@ -407,6 +406,8 @@ class Backbone(ReadOnlySettings):
                 hint = "; add a batch dimension: inputs[None]"
             elif len(shape) == 3 and _fits((shape[2], *shape[:2]), wanted):
                 hint = "; channels come first: inputs.permute(0, 3, 1, 2)"
+            elif len(shape) == 3 and shape[0] == 1 and _fits((wanted[0] or 1, *shape[1:]), wanted):
+                hint = f"; repeat the channel {wanted[0]} times, or make a network for one channel"
         raise InputError(f"{self.name} expects {expected}, got {got}{hint}")
 
     def to(self, device: torch.device | str) -> Backbone:
@@ -543,16 +544,22 @@ class Backbone(ReadOnlySettings):
         if isinstance(error, TypeError):
             is_call = "forward() " in message
             message = message.replace("got an unexpected keyword argument", "has no argument")
-            return f"{self.name} does not take {inputs}: {message}" if is_call else None
+            hint = "name inputs as its forward does, or give one tensor alone"
+            return f"{self.name} does not take {inputs}: {message}; {hint}" if is_call else None
         if message.startswith("CUDA") or not any(word in message.lower() for word in INPUT_WORDS):
             return None
-        hint = "; give a larger batch" if "more than 1 value per channel" in message else ""
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs.tensors)
-        kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors)
+        shapes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in inputs.tensors)
+        kinds = ", ".join(str(tensor.dtype)[6:] for tensor in inputs.tensors)  # without "torch."
         where = f"{self.name} cannot take {kinds} inputs of shape {shapes} on {inputs.device}"
         if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
-            return f"{where}: a layer that takes {sizes[2]} values got {sizes[1]}"
-        return f"{where}: {message}{hint}"
+            hint = "give inputs of the size that the network was made for"
+            return f"{where}: a layer that takes {sizes[2]} values got {sizes[1]}; {hint}"
+        if "more than 1 value per channel" in message:
+            return f"{where}: a batch norm needs several values a channel; give a larger batch"
+        if sizes := re.search(r"expected (\d)D.* input \(got (\d)D", message):
+            dimensions = f"inputs of {int(sizes[1]) - 1} dimensions each, got {int(sizes[2]) - 1}"
+            return f"{where}: a layer takes {dimensions}"
+        return f"{where}: {message}"
 
 
 def _fits(shape: Sequence[int], wanted: Shape) -> bool:

@@ -58,7 +58,7 @@ def checked_examples(
         data, preprocessing = data.data, None
     if preprocessing is not None and isinstance(data, (tuple, list)) and len(data) == 2:
         data = preprocessing.ordered(data[0]), data[1]
-    examples = as_examples(data, size=None if preprocessing is None else preprocessing.size)
+    examples = as_examples(data, layout=None if preprocessing is None else preprocessing.layout)
     if isinstance(examples, Examples) and isinstance(examples.inputs, Features):
         return replace(examples, inputs=checked_features(backbone, examples.inputs))
     if preprocessing is not None:
@@ -122,7 +122,7 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
             raise InputError(
                 f"{name} gives other outputs for the same inputs in another pass, order or batch, "
                 "so its tasks could not be repeated: it draws random numbers in evaluation, keeps "
-                "a state, or lets the rows of a batch depend on one another"
+                "a state, or lets the rows of a batch depend on one another; change that first"
             )
     _check_training(backbone, inputs, allowed / 100)
     # Large weights make large logits; probabilities stay between 0 and 1.
@@ -311,7 +311,7 @@ def _check_ids(backbone: Backbone, values: Tensor | Inputs, pixels: bool) -> Non
     if pixels:
         raise InputError(f"{takes}; uint8 is read as pixels, give them as int64")
     if not torch.equal(values, values.floor()):
-        raise InputError(f"{takes}, got fractions; adapt(…, input_dtype=torch.float32) takes them")
+        raise InputError(f"{takes}, got fractions; give whole numbers, as int64")
     low, high = map(int, values.aminmax()) if values.numel() else (0, 0)
     if low < 0 or high >= most:
         raise InputError(f"{takes}, got {low if low < 0 else high}")

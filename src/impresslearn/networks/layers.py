@@ -135,12 +135,14 @@ def maskable_layers(
         chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
     else:
         chosen = _matching("include", include, layers)
+    if not chosen:
+        kind = type(module).__name__
+        raise InputError(f"{kind} has embeddings alone; put an nn.Linear behind them")
     skipped = _matching("skip", skip, layers)
     masked = tuple(layer for layer in chosen if layer not in skipped)
     if not masked:
         raise InputError(
-            f"include and skip leave none of the {len(layers)} maskable layers; keep at least one "
-            "(embeddings must be included)"
+            f"include and skip leave none of the {len(layers)} maskable layers; keep at least one"
         )
     return masked
 

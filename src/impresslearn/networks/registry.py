@@ -34,7 +34,7 @@ from impresslearn.errors import InputError
 from impresslearn.networks.architectures import lenet_300_100, linear, resnet18, resnet20, resnet50
 from impresslearn.networks.backbone import Backbone
 from impresslearn.networks.layers import MASKABLE, HeadKind, last_layer, maskable_layers, unwrapped
-from impresslearn.networks.norms import buildable, convert_batch_norms, untrained
+from impresslearn.networks.norms import batch_norms, buildable, convert_batch_norms, untrained
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 Init = Literal["signed_constant", "kaiming_normal"]
@@ -151,9 +151,9 @@ def create_backbone(
         torch.default_generator.manual_seed(seed)
         module = builder(**fixed, **settings)
     if norm is None or not builds_norms:
-        wanted, norm = norm, convert_batch_norms(module, norm or "per_task")
-        if norm == "none" and wanted not in (None, "none"):
-            raise InputError(f"norm of {name} must be none, got {wanted!r}: it has no batch norm")
+        if norm not in (None, "none") and not batch_norms(module):
+            raise InputError(f"norm of {name} must be none, got {norm!r}: it has no batch norm")
+        norm = convert_batch_norms(module, norm or "per_task")
     fill_weights(module, init, seed, gain, init_version)
     spec = {
         "name": name,

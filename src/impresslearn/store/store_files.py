@@ -219,7 +219,7 @@ def _new_store_file(path: str | os.PathLike, place: Path, overwrite: bool) -> It
             stack.enter_context(_replacing)
             stack.enter_context(_closed_old_file(path, place))  # until the new one is in place
     except FileExistsError:
-        line = f"{path} exists already; choose another name or pass overwrite=True"
+        line = f"{path} exists already; choose another name, or overwrite=True (--overwrite)"
         raise InputError(line) from None
     except (sqlite3.Error, OSError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC or "disk is full" in str(error):

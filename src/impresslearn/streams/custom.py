@@ -40,6 +40,9 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
         if count != 2:
             got = f"{count} parts" if count else type(parts).__name__
             raise InputError(f"task {task!r} needs (train, test), got {got}")
+        if all(hasattr(part, "shape") for part in parts):
+            line = "needs (train, test), each as (inputs, labels); got one pair of arrays"
+            raise InputError(f"task {task!r} {line}")
         loaders, labels = [], []
         for part, data in zip(("train", "test"), parts, strict=True):
             with error_prefix(f"task {task!r}, {part} of (train, test)"):
