@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 PREPARE = Path(__file__).resolve().parents[2] / "shared" / "data" / "prepare.py"
-DATA_FIXTURES = {"data_root", "mnist_root", "cifar100_root", "tiny_imagenet_root"}
+DATA_FIXTURES = {"data_root", "mnist_root", "cifar100_root", "tiny_imagenet_root", "records_root"}
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a suite in the background
     # Commands that tests interrupt would inherit it and go on.
@@ -58,6 +58,14 @@ def cifar100_root(data_root: Path) -> Path:
 def tiny_imagenet_root(data_root: Path) -> Path:
     """ROOT/{train,val}/CLASS/*.JPEG: 40 classes of Tiny-ImageNet at 64x64."""
     return _prepared(data_root, "tiny-imagenet") / "tiny-imagenet-64"
+
+
+@pytest.fixture(scope="session")
+def records_root(data_root: Path) -> Path:
+    """What the records that are run again were measured on."""
+    for name in ("clinc150", "cifar100", "resnet20-cifar10"):
+        _prepared(data_root, name)
+    return data_root
 
 
 def _prepared(root: Path, name: str) -> Path:

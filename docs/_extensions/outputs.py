@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import tempfile
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sphinx.util import logging
 
 ROOT = Path(__file__).parents[2]
 OUTPUT = "\n\n```{{code-block}} text\n:class: output\n\n{}\n```"
-SAVED = re.compile(r"""\.save(?:_chart)?\(["']([\w-]+\.svg)["']\)""")
+SAVED = re.compile(r"""(?:"([^"\n]+)"\))?\.save(?:_chart)?\(["']([\w-]+\.svg)["']\)""")
 CHART = '\n\n```{{raw}} html\n<img class="chart" alt="{}" src="data:image/svg+xml;base64,{}">\n```'
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,10 @@ def _add_outputs(app: Sphinx, name: str, source: list[str]) -> None:
     outputs, charts = _outputs(app, page, text)
     for block, printed in reversed(list(zip(found, outputs, strict=True))):
         shown = OUTPUT.format(printed) if printed else ""
-        for file in SAVED.findall(block.code):
+        for title, file in SAVED.findall(block.code):
             if file in charts:
-                shown += CHART.format(Path(file).stem.replace("-", " "), charts[file])
+                alt = title or Path(file).stem.replace("-", " ")
+                shown += CHART.format(escape(alt, quote=True), charts[file])
         text = text[: block.end] + shown + text[block.end :]
     source[0] = text
 

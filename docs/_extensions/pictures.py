@@ -96,7 +96,7 @@ def bank() -> str:
         for number, (alpha, ones) in enumerate(zip(alphas, masks, strict=True), 1)
     ]
     panels.append(("W ⊙ sum of these", _cells(mixture)))
-    return _row(panels, ["+", "+", "+", "→"], wrap=3)
+    return _row(panels, ["+", "+", "+", "→"], wrap=2)
 
 
 def coefficients() -> str:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -84,7 +85,7 @@ class RecordTable(SphinxDirective):
         record, table = TABLES[self.arguments[0]]
         self.env.note_dependency(str(ROOT / record))
         head, *rows = table(ROOT / record)
-        lines = [head, ["---"] * len(head), *rows]
+        lines = [head, ["---"] * len(head), *([*map(_unbroken, row)] for row in rows)]
         parsed = self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
         if "folded" not in self.options:
             return parsed
@@ -94,6 +95,11 @@ class RecordTable(SphinxDirective):
             *parsed,
             nodes.raw("", "</details>", format="html"),
         ]
+
+
+def _unbroken(cell: str) -> str:
+    """A cell whose numbers stay with their units and intervals."""
+    return re.sub(r"(?<=[\d%]) (?=±|[kMG]?B\b|s\b)|(?<=±) ", "\u00a0", cell)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -136,7 +136,8 @@ def line_chart(
         mark["value"] = format_value(y, row[y])
         marks.append(mark)
         if row.get("low") is not None:
-            intervals.append({**mark, "low": up_to(row["low"]), "high": up_to(row["high"])})
+            mark |= {"low": up_to(row["low"]), "high": up_to(row["high"])}
+            intervals.append(mark)
         points += [{**mark, "y": up_to(draw)} for draw in row.get("draws", ())]
     across = _across_axis(rows, x, x_label, log_x)
     up = up_axis(y, y_label, log_error)
@@ -147,7 +148,7 @@ def line_chart(
     shape_scale = alt.Scale(
         domain=names, range=[SHAPES[places[name] % len(SHAPES)] for name in names]
     )
-    legend = None if labelled else alt.Legend(title=None, symbolOpacity=1)
+    legend = None if labelled or len(names) == 1 else alt.Legend(title=None, symbolOpacity=1)
     colour = alt.Color("group:N", scale=colour_scale, legend=legend)
     shape = alt.Shape("group:N", scale=shape_scale, legend=legend)
     tips = [alt.Tooltip("group:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("value:N", title=y)]
@@ -214,7 +215,7 @@ def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: boo
 def up_axis(key: str, label: str = "", log_error: bool = False) -> alt.Y:
     """The vertical axis: of shares by their errors, if so chosen."""
     if not log_error:
-        scale = alt.Scale(zero=False, padding=8)
+        scale = alt.Scale(zero="seconds" in key, padding=8)  # times are compared with nothing
         return alt.Y("y:Q", title=label or key, scale=scale, axis=_axis(key, tickCount=6))
     scale = alt.Scale(type="log", reverse=True, nice=False, padding=8)
     axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
@@ -235,7 +236,7 @@ def _best_so_far(marks: Sequence[dict[str, Any]], sign: int) -> list[dict[str, A
 def _labels(marks: Sequence[Mapping[str, Any]], log: bool, width: int) -> list[dict[str, Any]]:
     """Each group's name beside one of its marks, with the fewest marks and names below it."""
     along = [math.log(mark["x"]) if log else mark["x"] for mark in marks]
-    ups = [-math.log(mark["y"]) if mark.get("is_error") else mark["y"] for mark in marks]
+    ups = [_height(mark, "y") for mark in marks]
     across = width / (max(along) - min(along) or 1)
     upward = HEIGHT / (max(ups) - min(ups) or 1)
     spots = [
@@ -243,11 +244,16 @@ def _labels(marks: Sequence[Mapping[str, Any]], log: bool, width: int) -> list[d
         for at, up, mark in zip(along, ups, marks, strict=True)
     ]
     taken = [(left - 6, left + 6, middle - 6, middle + 6) for left, middle, _ in spots]
+    for left, _, mark in spots:
+        if "low" in mark:  # the line of an interval
+            heights = [upward * (max(ups) - _height(mark, end)) for end in ("low", "high")]
+            taken.append((left - 2, left + 2, min(heights), max(heights)))
     for name in dict.fromkeys(mark["group"] for mark in marks):
         steps = sorted(spot[:2] for spot in spots if spot[2]["group"] == name)
         for (begins, middle), (ends, _) in pairwise(steps):
             taken.append((begins, ends, middle - 4, middle + 4))  # the line of a step
-    labels = []
+    labels: list[dict[str, Any]] = []
+    named: list[tuple[float, ...]] = []
     for name in dict.fromkeys(mark["group"] for mark in marks):
         length, best = LETTER_WIDTH * len(name), None
         for left, middle, mark in reversed([spot for spot in spots if spot[2]["group"] == name]):
@@ -255,13 +261,19 @@ def _labels(marks: Sequence[Mapping[str, Any]], log: bool, width: int) -> list[d
                 begins = left + dx - (length if dx < 0 else 0)
                 box = (begins, begins + length, middle + dy - 6, middle + dy + 6)
                 hit = sum(_overlap(box, other) for other in taken)
-                hit += 2 * (begins < 0) + (begins + length > width + 60)
+                hit += 4 * sum(_overlap(box, other) for other in named)
+                hit += 15 * (begins < 0) + (begins + length > width + 60)
                 if best is None or hit < best[0]:
                     best = hit, box, {**mark, "dx": dx, "dy": dy}
         assert best is not None
-        taken.append(best[1])
+        named.append(best[1])
         labels.append(best[2])
     return labels
+
+
+def _height(mark: Mapping[str, Any], key: str) -> float:
+    """A value of a mark as it is drawn: an error by its logarithm."""
+    return -math.log(mark[key]) if mark["is_error"] else mark[key]
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -297,7 +309,9 @@ def heatmap(
         cells.append(cell | {"text": format_value(value, row[value])})
     columns = list(dict.fromkeys(cell["x"] for cell in cells))
     lines = list(dict.fromkeys(cell["y"] for cell in cells))
-    middle = (min(row[value] for row in rows) + max(row[value] for row in rows)) / 2
+    # White on a shade has a contrast of at least 4 to 1 from three quarters of the way on.
+    low, high = min(row[value] for row in rows), max(row[value] for row in rows)
+    dark_from = low + 0.75 * (high - low)
     shades = alt.Scale(range=[COLOURS["band"], COLOURS["accent"]], interpolate="rgb", zero=False)
     width = max(min(CELL_WIDTH, 620 / len(columns)), 6)
     fits = width >= LETTER * max(len(cell["text"]) for cell in cells)
@@ -311,7 +325,7 @@ def heatmap(
     colour = alt.Color("value:Q", scale=shades, title=value.replace("_", " "), legend=legend)
     layers = [base.mark_rect().encode(colour)]
     if fits:
-        dark = f"datum.value > {middle}"
+        dark = f"datum.value > {dark_from}"
         ink = alt.condition(dark, alt.value("#ffffff"), alt.value(COLOURS["text"]))
         layers.append(base.mark_text().encode(text="text:N", color=ink))
     height = CELL_HEIGHT if fits else 24

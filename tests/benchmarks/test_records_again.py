@@ -1,7 +1,5 @@
 """Rows of two committed records are learned again with today's code."""
 
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 
@@ -10,14 +8,11 @@ from benchmarks.jobs import Cache, JobContext, in_order, run_jobs
 from benchmarks.records import read_record
 from benchmarks.targets import find_target
 
-from conftest import PREPARE
-
 RECORDS = Path(__file__).parents[2] / "paper" / "results"
 ROWS = {
     "clinc150": {"method": "ImpressLearn, readout", "setting": "the preset"},
     "image-network": {"benchmark": "image-network-resnet20", "method": "ImpressLearn, few_labels"},
 }
-DATA = ("clinc150", "cifar100", "resnet20-cifar10")
 
 
 def chosen(rows, target):
@@ -28,12 +23,11 @@ def chosen(rows, target):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("target", ROWS)
-def test_a_record_is_true_of_todays_code(target, data_root, tmp_path):
-    subprocess.run([sys.executable, PREPARE, data_root, *DATA], check=True, capture_output=True)
+def test_a_record_is_true_of_todays_code(target, records_root, tmp_path):
     plan, cache = find_target(target).plan("small"), Cache(tmp_path)
     planned = [each for each in plan.planned if ROWS[target].items() <= each.columns.items()]
     jobs = in_order(each.job for each in planned)
-    run_jobs(jobs, cache, JobContext(str(data_root)), 2, "loky", lambda *_: None)
+    run_jobs(jobs, cache, JobContext(str(records_root)), 2, "loky", lambda *_: None)
     rows = []
     for each in planned:
         rows += each.rows(cache.load(each.job).values)

@@ -26,7 +26,7 @@ def test_overwriting(path, larger, tmp_path):
     link.symlink_to(path.name)
     text.write_text("no store")
     for taken in (path, link, text):
-        words = "exists already; choose another name or pass overwrite"
+        words = "exists already; choose another name, or overwrite"
         with pytest.raises(il.InputError, match=words):
             larger.save(taken)
         assert path.read_bytes() == before
