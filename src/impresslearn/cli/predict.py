@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from impresslearn.inference import TaskGuess
 
-WORKER = "IMPRESSLEARN_WORKER"  # the variable that tells a worker of `serve` what to serve
+WORKER = "IMPRESSLEARN_WORKER"  # the variable with the settings of a worker of `serve`
 MAX_NAMED = 5  # tasks of a guess that are printed
 
 

@@ -311,7 +311,7 @@ def _check_ids(backbone: Backbone, values: Tensor | Inputs, pixels: bool) -> Non
     if pixels:
         raise InputError(f"{takes}; uint8 is read as pixels, give them as int64")
     if not torch.equal(values, values.floor()):
-        raise InputError(f"{takes}, got fractions; give whole numbers, as int64")
+        raise InputError(f"{takes}, got fractions; give integers, as int64")
     low, high = map(int, values.aminmax()) if values.numel() else (0, 0)
     if low < 0 or high >= most:
         raise InputError(f"{takes}, got {low if low < 0 else high}")

@@ -174,7 +174,7 @@ class ImpressLinear(ImpressLayer):
 
 
 def rounded(alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """Coefficients at integers up to LARGEST times a step, and the step; straight-through."""
+    """Coefficients rounded to a grid of 2 LARGEST + 1 levels, straight-through, and its step."""
     step = rounded_steps(alpha.detach().abs().amax() / LARGEST)
     near = step * (alpha.detach() / step.clamp(min=SMALLEST_STEP)).round()
     return alpha + (near - alpha.detach()), step
