@@ -58,6 +58,7 @@ LETTER_WIDTH = 6.4  # pixels of a letter of a label beside a mark
 LABEL_PLACES = [(dx, dy) for dy in (0, 13, -13, 26, -26) for dx in (9, -9)]
 ERRORS = (0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # ticks where errors are drawn
 FEW_TICKS = 8
+LOG_ERRORS = " (errors on a log scale)"
 CELL_WIDTH, CELL_HEIGHT = 70, 40
 LEAST_ERROR = 0.001
 LETTER = 7  # pixels: a cell shows its number where that fits
@@ -123,6 +124,8 @@ def line_chart(
 
     Raises InputError without a row.
     """
+    if log_x:
+        rows = [row for row in rows if row[x] > 0]  # others have no place on this axis
     if not rows:
         raise InputError(f"no row has {x} and {y}; there is nothing to draw")
     marks: list[dict[str, Any]] = []
@@ -160,7 +163,8 @@ def line_chart(
     if intervals:
         drawn = layer(intervals)
         band = drawn.mark_area(opacity=0.12) if joined else drawn.mark_rule(opacity=0.6)
-        layers.append(band.encode(alt.Y("low:Q", title=y_label or y), y2="high:Q"))
+        title_up = (y_label or y) + LOG_ERRORS * log_error
+        layers.append(band.encode(alt.Y("low:Q", title=title_up), y2="high:Q"))
     if joined:
         layers.append(layer(marks).mark_line(strokeWidth=2).encode(up))
     else:
@@ -219,7 +223,7 @@ def up_axis(key: str, label: str = "", log_error: bool = False) -> alt.Y:
         return alt.Y("y:Q", title=label or key, scale=scale, axis=_axis(key, tickCount=6))
     scale = alt.Scale(type="log", reverse=True, nice=False, padding=8)
     axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
-    return alt.Y("y:Q", title=f"{label or key} (errors on a log scale)", scale=scale, axis=axis)
+    return alt.Y("y:Q", title=(label or key) + LOG_ERRORS, scale=scale, axis=axis)
 
 
 def _best_so_far(marks: Sequence[dict[str, Any]], sign: int) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from impresslearn.data import Preprocessing, StreamedExamples, as_examples, to_batches
 from impresslearn.data.images import image_files
@@ -22,6 +23,10 @@ WAYS = {
     "inputs": lambda root: read_inputs(root / "task" / "train" / "ant"),
     "from_folder": lambda root: from_folder(root)[0].train,
 }
+
+
+class Items(list, Dataset):
+    """Pairs of an image of Pillow and its label."""
 
 
 def pixels(height=5, width=5, channels=3):
@@ -199,6 +204,10 @@ def test_images_of_several_sizes(train):
     shown = [Image.open(file) for file in files]
     held = learner.logits(read_examples(train, size=4).inputs, "insects")
     assert torch.equal(learner.logits(shown, "insects"), held)
+    torch.testing.assert_close(learner.logits(shown[0], "insects"), held[:1])
+    labels = [file.parent.name for file in files]
+    items = Items([*zip(shown, labels, strict=True)])
+    assert learner.score((shown, labels), "insects") == learner.score(items, "insects")
     grey = create_backbone("lenet_300_100", num_classes=2, in_features=4 * 4)
     settings = {"preprocessing": Preprocessing(shape=(1, 4, 4), size=4)}
     learner = quick_learner(grey, **settings).add_random_masks(2).learn_task("insects", train)

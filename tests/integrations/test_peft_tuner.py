@@ -201,7 +201,7 @@ def test_a_head_is_kept_and_beside_a_coded_adapter_as_integers(tmp_path):
     name = next(name for name in saved if name.endswith("impress_alpha"))
     saved[name][9] += 1
     safetensors.torch.save_file(saved, tmp_path / "adapter_model.safetensors")
-    line = "the saved adapter is damaged, or was made with other masks or seed"
+    line = "the saved adapter is damaged, or was made with other masks, seed or granularity"
     refused(line, PeftModel.from_pretrained, base(), tmp_path)
 
 
@@ -218,6 +218,8 @@ def test_coded_and_float_files_load_into_adapters_of_either_precision(tmp_path):
     refused(
         "damaged, or was made with other", other_seed.load_adapter, tmp_path / "coded", "default"
     )
+    per_unit = tuned(granularity="unit", num_masks=4)
+    refused("or granularity", per_unit.load_adapter, tmp_path / "coded", "default")
     # An adapter that diverged does not stop others, and is loaded anew.
     next(iter(layers(coded).values())).impress_alpha["default"].data.fill_(float("nan"))
     refused("NaN", coded.save_pretrained, tmp_path / "never")

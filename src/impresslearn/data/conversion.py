@@ -73,7 +73,7 @@ def as_examples(
     if isinstance(data, (str, Path)):
         files = [file for images in class_images(Path(data)).values() for file in images]
         data = image_files(files, layout)
-    examples = _converted(data, memory_limit, workers)
+    examples = _converted(data, memory_limit, workers, layout)
     if len(examples) == 0:
         raise InputError("the data hold no example")
     if isinstance(examples, Examples) and len(examples.inputs) != len(examples.labels):
@@ -84,7 +84,9 @@ def as_examples(
     return examples
 
 
-def _converted(data: Any, memory_limit: int, workers: int) -> Examples | StreamedExamples:
+def _converted(
+    data: Any, memory_limit: int, workers: int, layout: Preprocessing | None
+) -> Examples | StreamedExamples:
     if isinstance(data, Examples):
         # The inputs are floats by now: only the flags know what they came as.
         checked = pair(data.inputs, data.labels)
@@ -98,7 +100,7 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
     if hasattr(data, "column_names") and hasattr(data, "with_format") and not is_mapping:
         return _of_rows(data)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
-        return _from_dataset(data, memory_limit, workers)
+        return _from_dataset(data, memory_limit, workers, layout)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return pair(*data)
     hint = ""
@@ -192,10 +194,12 @@ def users_code(what: Callable[[], str]) -> Iterator[None]:
 class _Items(Dataset):
     """The items of a data set as pairs (tensor, label), each checked against the first.
 
-    form: shape and type of the first, None before it is known.
+    layout: the size and shape of Pillow's images; form: shape and type of the first, None before it
+    is known.
     """
 
     dataset: Any
+    layout: Preprocessing | None = None
     form: tuple[Any, ...] | None = None
 
     def __len__(self) -> int:
@@ -215,7 +219,10 @@ class _Items(Dataset):
                 raise InputError(
                     f"items must be pairs (input, label), item {index} is a {kind}{size}"
                 )
-            value, label = raw(item[0]), item[1]
+            value, label = item
+            if self.layout is not None and hasattr(value, "getbands"):
+                value = self.layout.ordered(value)[0]
+            value = raw(value)
         if self.form not in (None, _form_of(value)):
             raise InputError(
                 f"the inputs of a Dataset must share one shape and type, item {index} has "
@@ -224,10 +231,12 @@ class _Items(Dataset):
         return value, label
 
 
-def _from_dataset(dataset: Dataset, memory_limit: int, workers: int) -> Examples | StreamedExamples:
+def _from_dataset(
+    dataset: Dataset, memory_limit: int, workers: int, layout: Preprocessing | None
+) -> Examples | StreamedExamples:
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
         return pair(*dataset.tensors)
-    items = _Items(dataset)
+    items = _Items(dataset, layout)
     count = len(items)
     if count == 0:
         raise InputError("the data hold no example")

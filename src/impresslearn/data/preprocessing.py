@@ -130,7 +130,7 @@ class Preprocessing:
         if isinstance(data, Examples):
             inputs, pixels, integers = data.inputs, data.pixels, data.integers
         else:
-            ordered = cls(columns=settings.get("columns")).ordered(data)
+            ordered = cls(**{**settings, "pixels": None}).ordered(data)
             inputs, pixels, integers = to_tensor_and_dtype_kind(ordered)
             _check_precision(raw(ordered))
         made = cls(**{"pixels": pixels, **settings})
@@ -191,10 +191,11 @@ class Preprocessing:
         Pillow's images become pixels as image files do: of `size`, and grey where `shape` is.
         Anything else comes back as it is. Raises InputError for other names.
         """
-        images = [inputs] if hasattr(inputs, "getbands") else inputs
+        images: Any = [inputs] if hasattr(inputs, "getbands") else inputs
+        if getattr(images, "dtype", None) == np.dtype(object):  # a column
+            images = images.tolist()
         if isinstance(images, (list, tuple)) and images and hasattr(images[0], "getbands"):
-            pixels = pixels_of_images(images, self.size, self.shape)
-            return pixels if images is inputs else pixels[0]
+            return pixels_of_images(images, self.size, self.shape)
         names = names_of(inputs)
         if self.columns is None or not names:
             return inputs

@@ -201,7 +201,11 @@ def advise(
         raise InputError(f"tasks must be a dictionary {{name: data}}, got a list of {len(tasks)}")
     labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
     layout = preprocessing.layout if isinstance(preprocessing, Preprocessing) else None
-    data = {name: as_examples(of, layout=layout) for name, of in labelled.items()}
+    data = {}
+    for name, of in labelled.items():
+        if layout is not None and isinstance(of, (tuple, list)) and len(of) == 2:
+            of = layout.ordered(of[0]), of[1]
+        data[name] = as_examples(of, layout=layout)
     largest_first = sorted(data, key=lambda name: -len(data[name]))
     if not data:
         raise InputError("tasks must hold at least one task, got none")

@@ -155,6 +155,8 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         self, adapter_name: str, device: torch.device | None = None
     ) -> None:
         """Where PEFT would round coefficients to the weights' type, they stay float32."""
+        if adapter_name not in self.impress_alpha:  # another adapter covers fewer layers
+            return
         alpha = self.impress_alpha[adapter_name]
         if alpha.device.type != "meta":
             alpha.data = alpha.data.to(self._weight.device if device is None else device)

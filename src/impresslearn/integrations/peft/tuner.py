@@ -130,13 +130,13 @@ class ImpressModel(BaseTuner):
             grids.append(Grid(float(step), 0.0))
         content = encode_tensors(tensors, _layouts(tensors), "coded", grids)
         # All layers have one code, under the name of the first.
-        kept[keys[0]] = _with_checksum(content, config.masks_digest)
+        kept[keys[0]] = _with_checksum(content, tensors, config.masks_digest)
         place = f".modules_to_save.{adapter_name}."
         for key, parameter in model.named_parameters():
             if place in key and parameter.is_floating_point():
                 flat = [state_dict[key].detach().reshape(-1)]
                 content = encode_tensors(flat, _layouts(flat), "coded", largest=LARGEST)
-                state_dict[key] = _with_checksum(content)  # where PEFT takes it from
+                state_dict[key] = _with_checksum(content, [parameter])  # where PEFT takes it from
         return kept
 
     @classmethod
@@ -160,9 +160,10 @@ class ImpressModel(BaseTuner):
                     alphas, _decoded(code, alphas.values(), config.masks_digest), strict=True
                 ):
                     state_dict[prefix + name] = tensor
-            elif place in key and key in parameters:
-                state_dict[key] = _decoded(code, [parameters[key]])[0]
-            else:
+            elif key in parameters and place in key:
+                like = parameters[key]
+                state_dict[key] = _decoded(code, [like])[0].to(like.dtype)
+            elif place not in key:  # else it is a buffer of bytes
                 raise InputError(f"the saved adapter covers other layers than {adapter_name!r}")
         return super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
 
@@ -175,17 +176,19 @@ class ImpressModel(BaseTuner):
                 setattr(self.model.get_submodule(parent), last, layer.get_base_layer())
 
 
-def _with_checksum(content: bytes, masks: str | None = None) -> Tensor:
-    """A code as bytes; in front four of a checksum, of the digest of the masks, too."""
-    checksum = zlib.crc32(content + (masks or "").encode())
+def _with_checksum(content: bytes, like: Iterable[Tensor], masks: str | None = None) -> Tensor:
+    """A code as bytes; in front four of a checksum, of the shapes and the masks' digest, too."""
+    about = str([tuple(tensor.shape) for tensor in like]) + (masks or "")
+    checksum = zlib.crc32(content + about.encode())
     return torch.tensor(list(checksum.to_bytes(4, "little") + content), dtype=torch.uint8)
 
 
 def _decoded(code: Tensor, wanted: Iterable[Tensor], masks: str | None = None) -> list[Tensor]:
     """The tensors of a code, in the shapes of the wanted ones."""
     wanted, content = list(wanted), bytes(code.cpu().tolist())[4:]
-    if not torch.equal(_with_checksum(content, masks), code.cpu()):
-        raise InputError("the saved adapter is damaged, or was made with other masks or seed")
+    if not torch.equal(_with_checksum(content, wanted, masks), code.cpu()):
+        line = "the saved adapter is damaged, or was made with other masks, seed or granularity"
+        raise InputError(line)
     try:
         tensors, _ = decode_tensors(content, _layouts(wanted), "coded")
     except ValueError as error:

@@ -1,0 +1,87 @@
+"""Every figure of the committed records keeps the rules that a reader relies on."""
+
+import re
+from pathlib import Path
+
+import pytest
+from benchmarks.records import read_records
+from benchmarks.report import STYLES, charts_of
+
+from impresslearn.plotting import MOST_IN_A_LEGEND, SERIES, log_ticks, places_of
+
+RESULTS = Path(__file__).parents[2] / "paper" / "results"
+FIGURES = [
+    pytest.param(chart.to_dict(), id=f"{record['target']}-{number}")
+    for record in read_records(RESULTS)
+    for number, chart in enumerate(charts_of(record))
+]
+
+
+def layers(figure):
+    """The figure's layers, those of layers included."""
+    inner = figure.get("layer", [])
+    return [figure, *(each for layer in inner for each in layers(layer))]
+
+
+def encodings(figure, channel):
+    found = (layer.get("encoding", {}).get(channel, {}) for layer in layers(figure))
+    return [each for each in found if each]
+
+
+def rows_of(figure):
+    """All rows that the figure's layers draw."""
+    kept = figure.get("datasets", {})
+    given = [layer.get("data", {}) for layer in layers(figure)]
+    return [row for data in given for row in data.get("values", kept.get(data.get("name"), []))]
+
+
+def luminance(colour):
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.04 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_stand_out_from_white():
+    assert min(1.05 / (luminance(colour) + 0.05) for colour in SERIES) >= 3
+    assert len(set(SERIES)) == len(SERIES)
+
+
+def test_a_method_looks_the_same_beside_any_others():
+    assert places_of(["LoRA", "new", "SupSup"], STYLES)["LoRA"] == STYLES["LoRA"]
+    assert places_of(["new", "LoRA"], STYLES)["LoRA"] == STYLES["LoRA"]
+    assert len(set(places_of(["new", "other", "LoRA"], STYLES).values())) == 3
+
+
+def test_logarithmic_ticks_are_round():
+    assert log_ticks(60, 40_000) == [100, 1000, 10_000]
+    assert log_ticks(120, 4000) == [100, 200, 500, 1000, 2000, 5000]
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+class TestOfEveryFigure:
+    def test_axes_contain_what_they_show(self, figure):
+        for across in encodings(figure, "x"):
+            scale = across.get("scale") or {}
+            if scale.get("type") == "log":
+                low, high = scale["domain"]
+                shown = [row["x"] for row in rows_of(figure) if "x" in row]
+                assert low < min(shown)
+                assert max(shown) < high
+                assert sum(low <= tick <= high for tick in across["axis"]["values"]) >= 2
+
+    def test_many_groups_are_named_beside_their_marks(self, figure):
+        shaped = encodings(figure, "shape")
+        names = shaped[0]["scale"]["domain"] if shaped else []
+        labels = [row["group"] for row in rows_of(figure) if "dx" in row]
+        assert sorted(labels) == sorted(names if len(names) > MOST_IN_A_LEGEND else [])
+
+    def test_no_interval_from_fewer_than_five_draws(self, figure):
+        title = figure["title"]
+        counts = {int(n) for n in re.findall(r"(\d+) (?:seed|task|row)", str(title))}
+        if any("low" in row for row in rows_of(figure)):
+            assert max(counts) >= 5
+
+    def test_titles_are_words(self, figure):
+        title = figure["title"]
+        assert "-mnist" not in (title["text"] if isinstance(title, dict) else title)
+        assert figure["description"]
