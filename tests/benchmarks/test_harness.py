@@ -14,14 +14,13 @@ from benchmarks.__main__ import main
 from benchmarks.analysis import frame_of, mean_of, tables_of
 from benchmarks.jobs import Cache, Job, JobContext, Outcome, in_order, run_job, run_jobs
 from benchmarks.records import folded, read_record, unfolded
-from benchmarks.report import STYLES, charts_of
+from benchmarks.report import charts_of
 from benchmarks.targets import list_targets
 
 from benchmarks import speed
 from impresslearn import create_backbone
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.masks import random_bank
-from impresslearn.plotting import log_ticks, places_of
 
 ROOT = Path(__file__).parents[2]
 RESULTS = sorted((ROOT / "paper" / "results").glob("*.json"))
@@ -104,17 +103,6 @@ def test_committed_records_are_read_and_drawn(path):
     assert list(unfolded(entries)) == record["rows"]
     assert len(charts_of(record)) == len(record["figures"])
     assert len(tables_of(record)) == len(record["tables"]) > 0
-
-
-def test_a_method_looks_the_same_beside_any_others():
-    assert places_of(["LoRA", "new", "SupSup"], STYLES)["LoRA"] == STYLES["LoRA"]
-    assert places_of(["new", "LoRA"], STYLES)["LoRA"] == STYLES["LoRA"]
-    assert len(set(places_of(["new", "other", "LoRA"], STYLES).values())) == 3
-
-
-def test_logarithmic_ticks_are_round():
-    assert log_ticks(60, 40_000) == [100, 1000, 10_000]
-    assert log_ticks(120, 4000) == [100, 200, 500, 1000, 2000, 5000]
 
 
 def test_an_interval_needs_five_draws_and_seeds_come_first():

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
@@ -175,12 +173,16 @@ def serve(
 
 def _end_with(sentinel: int) -> None:
     """Ends this worker when its parent is gone, also by kill -9."""
+    from multiprocessing.connection import wait
+
     wait([sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def worker_app() -> "FastAPI":
     """The application of one of several processes of `serve`."""
+    from multiprocessing import parent_process
+
     from impresslearn.serve import ServeSettings, create_app
 
     given = json.loads(os.environ[WORKER])

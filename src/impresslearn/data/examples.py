@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -279,7 +278,7 @@ def raw(values: Any) -> Tensor:
     elif getattr(values, "dtype", None) == np.dtype(object):
         values = values.tolist()  # a column of images or arrays, say
     if isinstance(values, Sequence) and len(values) and hasattr(values[0], "getbands"):
-        values = pixels_of_images(values)
+        values = pixels_of_images(values, all(image.getbands() == ("L",) for image in values))
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             return raw(torch.stack(list(values)))
@@ -318,25 +317,18 @@ def upright(image: Any) -> Any:
     return ImageOps.exif_transpose(image)
 
 
-def pixels_of_images(
-    images: Sequence[Any], size: int | None = None, shape: Sequence[int] | None = None
-) -> np.ndarray:
-    """(n, c, h, w) uint8 of Pillow's images.
+def pixels_of_images(images: Sequence[Any], grey: bool, size: int | None = None) -> np.ndarray:
+    """(n, c, h, w) uint8 of Pillow's images, grey or RGB.
 
     - `size`: of the centre square that is kept, after the shorter side is resized to it.
-    - `shape`: of an input; with one number per pixel images become grey, else RGB. Without a size
-      or a shape images stay grey if all of them are.
     """
     from PIL import Image, ImageOps
 
-    width, height = (size, size) if size else images[0].size
-    grey = all(image.getbands() == ("L",) for image in images) and size is shape is None
-    if shape is not None:
-        grey = prod(shape) == width * height
     pixels = []
     for image in images:
         converted = upright(image).convert("L" if grey else "RGB")
         if size:
+            # `fit` crops while it resizes: a long and narrow image takes no more memory.
             converted = ImageOps.fit(converted, (size, size), Image.Resampling.BILINEAR)
         pixels.append(np.asarray(converted))
     shapes = sorted({array.shape[:2] for array in pixels})

@@ -9,13 +9,12 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from impresslearn.checks import composed
-from impresslearn.data.examples import upright
+from impresslearn.data.examples import pixels_of_images, upright
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import (
     ImpressLearnError,
@@ -142,21 +141,14 @@ class ImageFiles(Dataset):
         path, wanted = self.files[index], self.preprocessing
         grey = wanted.shape is not None and prod(wanted.shape) == prod(self.shape)
         with naming(path), _opened(path) as image:
-            image = image.convert("L" if grey else "RGB")
-            if wanted.size is not None:
-                from PIL import Image, ImageOps
-
-                # `fit` crops while it resizes: a long and narrow image takes no more memory.
-                image = ImageOps.fit(image, self.shape, Image.Resampling.BILINEAR)
-            elif image.size != self.shape[::-1]:
+            if wanted.size is None and image.size != self.shape[::-1]:
                 (width, height), (first, other) = image.size, self.shape
                 raise InputError(
                     f"{path} has {width}x{height} pixels, the first image {other}x{first}; "
                     "give one size to all, by size=64 of Preprocessing or from_folder, or by "
                     "--prepare size=64"
                 )
-            values = np.array(image).reshape(*self.shape, -1)
-            pixels = torch.from_numpy(values).permute(2, 0, 1)
+            pixels = torch.from_numpy(pixels_of_images([image], grey, wanted.size)[0])
             if wanted.shape is not None or wanted.normalises:
                 pixels = wanted.arranged(pixels[None].float() / 255)[0]
         return pixels, path.parent.name

@@ -195,7 +195,11 @@ class Preprocessing:
         if getattr(images, "dtype", None) == np.dtype(object):  # a column
             images = images.tolist()
         if isinstance(images, (list, tuple)) and images and hasattr(images[0], "getbands"):
-            return pixels_of_images(images, self.size, self.shape)
+            if self.size is None and self.shape is None:
+                return images
+            width, height = (self.size, self.size) if self.size else images[0].size
+            grey = self.shape is not None and math.prod(self.shape) == width * height
+            return pixels_of_images(images, grey, self.size)
         names = names_of(inputs)
         if self.columns is None or not names:
             return inputs
@@ -235,11 +239,13 @@ class Preprocessing:
         if self.pixels and not pixels:
             values = self._scaled(values, integers)
         arranged = self.arranged(values)
-        # The sum spares a look at every value; it is rarely infinite by itself.
-        if not arranged.sum().isfinite() and values.isfinite().all() > arranged.isfinite().all():
+        try:
+            return as_inputs(arranged)
+        except InputError:
+            if not self.normalises or not values.isfinite().all():
+                raise
             line = f"mean {self.mean} and std {self.std} make inputs infinite; give others"
-            raise InputError(line)
-        return as_inputs(arranged)
+            raise InputError(line) from None
 
     def arranged(self, inputs: Tensor) -> Tensor:
         """Float inputs (n, ...) in the shape asked for, and normalised."""

@@ -549,7 +549,7 @@ class Backbone(ReadOnlySettings):
         if message.startswith("CUDA") or not any(word in message.lower() for word in INPUT_WORDS):
             return None
         shapes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in inputs.tensors)
-        kinds = ", ".join(str(tensor.dtype)[6:] for tensor in inputs.tensors)  # without "torch."
+        kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors).replace("torch.", "")
         where = f"{self.name} cannot take {kinds} inputs of shape {shapes} on {inputs.device}"
         if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
             hint = "give inputs of the size that the network was made for"
