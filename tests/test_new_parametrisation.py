@@ -89,7 +89,7 @@ def test_a_store_of_an_unregistered_kind_says_what_to_do(tmp_path, monkeypatch):
     learner = quick_learner(granularity="rows-and-columns").learn_task("a", blobs(1))
     learner.save(tmp_path / "a.impress")
     monkeypatch.delitem(parametrisation._MAKERS, "rows-and-columns")
-    with pytest.raises(il.InputError, match="import the module that registers yours"):
+    with pytest.raises(il.InputError, match="if it is your own, import its module"):
         il.load(tmp_path / "a.impress")
     monkeypatch.delitem(parametrisation._KINDS, "rows-and-columns")
     with pytest.raises(il.StoreError, match="not registered; import what registers it$"):

@@ -11,7 +11,7 @@ import math
 import numbers
 import sys
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from difflib import get_close_matches
@@ -149,6 +149,13 @@ def check_kind(name: str, value: Any, kind: type) -> None:
         raise InputError(f"{name} must be of type {kind.__name__}, got {type(value).__name__}")
 
 
+def check_mapping(name: str, value: Any, entries: str, least: int = 1) -> None:
+    """Raises InputError for anything but a mapping of at least so many entries of this form."""
+    if not isinstance(value, Mapping) or len(value) < least:
+        got = "an empty one" if isinstance(value, Mapping) else type(value).__name__
+        raise InputError(f"{name} must be a dictionary {entries}, got {got}")
+
+
 def check_seed(seed: Any) -> int:
     """The seed, which must be an integer of 64 bits, as torch takes."""
     return check_integer("seed", seed, -(2**63))
@@ -170,7 +177,9 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> Any:
     """The value, which must be one of the known strings."""
     if not isinstance(value, str) or value not in known:
         wanted = "one of " + ", ".join(known) if len(known) > 1 else repr(*known)
-        raise InputError(f"{name} must be {wanted}, got {shown(value)}{did_you_mean(value, known)}")
+        # Three similar words, such as int4, int5 and int8, are the list once more.
+        hint = did_you_mean(value, known) if len(nearest(value, known)) < 3 else ""
+        raise InputError(f"{name} must be {wanted}, got {shown(value)}{hint}")
     return str.__str__(value)
 
 

@@ -65,7 +65,7 @@ def size_of(text: str) -> int:
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kMG]?)B?\s*", text)
     count = int(float(match[1]) * 1000 ** " kMG".index(match[2] or " ")) if match else 0
     if count < 1:
-        raise InputError(f"write 1 byte or more, as 500, 2kB or 1.5MB, got {text!r}")
+        raise InputError(f"a size is 1 byte or more, as 500, 2kB or 1.5MB; got {text!r}")
     return count
 
 

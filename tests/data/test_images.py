@@ -88,7 +88,7 @@ def test_every_error_names_the_file(root, train, way, fault, monkeypatch):
 
 def test_folders_and_files_that_cannot_be_used(root, train):
     image = train / "ant" / "0.png"
-    refused("0.png is a file; .*, or load it and give", as_examples, image)
+    refused("0.png is a file, no image folder; load it and give", as_examples, image)
     refused("cannot read .*0.png; expected an image fo", read_examples, image)
     (train / "bee").rename(train / os.fsdecode(b"b\xff"))
     refused("no valid Unicode", read_examples, train)

@@ -206,7 +206,7 @@ FILES = {
 
 REFUSED = {
     "bytes": (lambda _: (X, WORDS.astype(bytes)), "got b'emu'; decode them"),
-    "meta": (lambda _: (TENSORS.to("meta"), Y), "a dense tensor of numbers, got a sparse"),
+    "meta": (lambda _: (TENSORS.to("meta"), Y), "a dense tensor, got a sparse"),
     "words in Arrow": (lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y), "column 'b' of the"),
     "stream": (lambda _: Flow(lambda: zip(X, Y, strict=True)), "got Flow, which can be read in"),
     "loaded": (lambda _: torch_data.DataLoader(Flow(lambda: X)), "got Flow, which can be read"),

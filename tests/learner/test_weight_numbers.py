@@ -154,6 +154,8 @@ def test_a_training_is_done_once(monkeypatch):
 def test_what_cannot_be_met_is_refused_and_nothing_is_kept():
     for way in WAYS:
         learner = learner_under(way, max_bytes=20)
-        line = "task 'a' does not fit into max_bytes = 20: .* make a learner with a larger one"
+        line = (
+            "task 'a' does not fit into max_bytes = 20: .* make a learner with a larger max_bytes"
+        )
         refused(line, learner.learn_task, "a", STREAM[0].train)
         assert not learner.tasks_

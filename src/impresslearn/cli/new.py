@@ -19,7 +19,7 @@ from impresslearn.cli.shared import (
     settings_of,
     task_paths,
 )
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, error_prefix
 
 if TYPE_CHECKING:
     from impresslearn.data import Examples, Preprocessing, StreamedExamples
@@ -87,10 +87,11 @@ def new(
     """
     from impresslearn.learner import create_learner
     from impresslearn.learner.advice import sizes_of
+    from impresslearn.learner.presets import LearnerSettings
 
     if store.exists():
         raise typer.BadParameter(f"{store} exists already; choose another name")
-    settings = settings_of(set_, "--set")
+    settings = settings_of(set_, "--set", {*LearnerSettings.__dataclass_fields__, "recipe"})
     network_settings = settings_of(network, "--network")
     tasks, preprocessing = read_typical(task_paths(data), standardise, prepare, label_column)
     shape, classes = sizes_of(tasks)
@@ -104,7 +105,8 @@ def new(
         **settings,
     )
     if masks:
-        learner.add_masks(masks, source=mask_source)
+        with error_prefix("--mask-source"):
+            learner.add_masks(masks, source=mask_source)
     learner.save(store)
     made = learner.backbone
     outputs = f"{made.num_classes} outputs" if made.most_classes else "a head for each task"
@@ -189,7 +191,7 @@ def read_typical(
     from impresslearn.data.file_reader import FileReader
     from impresslearn.networks.inputs import unusual_scale
 
-    settings = settings_of(prepare, "--prepare")
+    settings = settings_of(prepare, "--prepare", Preprocessing.__dataclass_fields__)
     checked = Preprocessing(**settings)
     layout = Preprocessing(checked.shape, size=checked.size)
     reader, columns = FileReader(label_column, layout), None

@@ -150,7 +150,7 @@ def serve(
     workers: Annotated[int, option("N", "Processes that answer.", min=1)] = 1,
     module: Module = None,
 ) -> None:
-    """Answer predictions over HTTP.
+    """Answer predictions over HTTP, computed on the processor.
 
     http://HOST:PORT/docs documents the requests. The server answers with tasks that you learn into
     STORE while it runs. It ends on SIGTERM or Ctrl-C, after the requests under way.

@@ -61,13 +61,16 @@ Module = Annotated[
 ]
 
 
-def settings_of(pairs: Iterable[str] | None, option: str) -> dict[str, Any]:
-    """KEY=VALUE texts as a dictionary. Values are JSON; any other text is a string."""
+def settings_of(pairs: Iterable[str] | None, option: str, known: Any = ()) -> dict[str, Any]:
+    """KEY=VALUE texts as a dictionary: values of JSON, else strings. known: all keys, if known."""
+    from impresslearn.checks import check_known
+
     settings: dict[str, Any] = {}
     for pair in pairs or ():
         key, separator, text = pair.partition("=")
         if not key or not separator:
             raise typer.BadParameter(f"{option} takes KEY=VALUE, got {pair!r}")
+        check_known(f"{option} has no setting", key, known or (key,))
         try:
             settings[key] = json.loads(text)
         except ValueError:

@@ -38,7 +38,7 @@ RESIDUAL_STEP = 0.05
 # The speed of coded alphas of single output units: there are many, and each sees few weights.
 SPEED_PER_OUTPUT_UNIT = 2.5
 TINY = 1e-30
-EMPTY = "the bank is empty; learn a basis task or add random masks first"
+EMPTY = "the bank is empty; first learn_basis or add_random_masks (learn --basis, new --masks)"
 
 
 @dataclass(frozen=True)

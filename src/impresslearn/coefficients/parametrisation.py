@@ -64,7 +64,7 @@ class CoefficientSpec:
         try:
             check_choice("granularity", self.granularity, _MAKERS)
         except InputError as error:
-            own = "; import the module that registers yours" * isinstance(self.granularity, str)
+            own = "; if it is your own, import its module" * isinstance(self.granularity, str)
             raise InputError(f"{error}{own}") from None
         if self.bit_price is not None:
             check_number("bit_price", self.bit_price, 0.0)

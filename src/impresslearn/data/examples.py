@@ -250,7 +250,7 @@ def raw(values: Any) -> Tensor:
         sparse = values.layout != torch.strided
         if sparse or values.is_quantized or values.is_nested or values.is_meta:
             kind = "sparse, quantized, nested or meta"
-            raise InputError(f"inputs must be a dense tensor of numbers, got a {kind} one")
+            raise InputError(f"inputs must be a dense tensor, got a {kind} one; use .to_dense()")
         if not values.is_inference():
             return values.detach()
         with torch.inference_mode(False):  # a copy that can be learned from
@@ -258,12 +258,13 @@ def raw(values: Any) -> Tensor:
     if isinstance(values, (Mapping, Inputs)):
         raise InputError(
             f"inputs must be one tensor or array, got {type(values).__name__}; give the tensor "
-            "alone, or whole tensors as Prepared(data) to a network of several inputs"
+            "alone, or whole tensors as il.Prepared(data) to a network of several inputs"
         )
     # NumPy would take what is masked as it is.
     if isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray"):
-        kind = type(values).__name__
-        raise InputError(f"inputs must be a dense array without missing values, got {kind}")
+        way = ".toarray()" if hasattr(values, "toarray") else ".filled(0)"
+        line = f"inputs must be a dense array without missing values, got {type(values).__name__}"
+        raise InputError(f"{line}; convert it, as by {way}")
     if hasattr(values, "column_names") and hasattr(values, "with_format"):
         names = ", ".join(values.column_names or ())
         raise InputError(f"inputs must be one column of the data set, as data['x'], out of {names}")
@@ -288,7 +289,7 @@ def raw(values: Any) -> Tensor:
         if array.dtype.kind in "biufc":
             return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
         held = type(array.flat[0]).__name__.strip("_") if array.ndim and array.size else ""
-        line = f" of {held}" if held else ""
+        line = f" of {held}" if held else "; load the file first" * isinstance(values, str)
     except (TypeError, ValueError, RuntimeError) as error:
         ragged = "inhomogeneous" in str(error) or "equal size" in str(error)
         line = " whose parts differ in shape" * ragged
@@ -345,7 +346,7 @@ def _numbers_of_table(table: Any) -> np.ndarray:
     numbers = [name for name in table.columns if isinstance(name, int)]
     if numbers != sorted(numbers) == list(range(len(table.columns))):
         shown = ", ".join(map(str, numbers[:8]))
-        raise InputError(f"columns are numbered {shown}, which is no order; sort or name them")
+        raise InputError(f"columns are numbered {shown}, in no order; use table.sort_index(axis=1)")
     values = table.to_numpy()
     if values.dtype.kind in "biufc":
         return values
@@ -358,8 +359,8 @@ def _numbers_of_table(table: Any) -> np.ndarray:
             columns.append(values[:, place].astype(np.float64))
         except (TypeError, ValueError):
             raise InputError(
-                f"column {str(name)!r} of the table holds something else than numbers, or misses "
-                "some; fill them, and encode words, dates and categories as numbers, as with "
+                f"column {str(name)!r} of the table has values that are missing or no numbers; "
+                "fill what is missing, and encode words, dates and categories as numbers, as with "
                 "pandas.get_dummies"
             ) from None
     return np.stack(columns, axis=1)

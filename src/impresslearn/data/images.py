@@ -42,6 +42,8 @@ def existing(path: str | Path) -> Path:
     with naming(path):
         if not path.exists():
             raise MissingDataError(f"there is no file or folder {path}")
+        if path.is_file() and not path.stat().st_size:
+            raise InputError(f"{path} is empty: it has no bytes")
     return path
 
 
@@ -76,7 +78,7 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     if not folder.exists():
         raise MissingDataError(f"no image folder at {folder}; {expected}")
     if not folder.is_dir():
-        raise InputError(f"{folder} is a file; {expected}, or load it and give (inputs, labels)")
+        raise InputError(f"{folder} is a file, no image folder; load it and give (inputs, labels)")
     images: dict[str, list[Path]] = {}
     for directory in sorted(folder.iterdir()):
         if directory.is_dir() and not directory.name.startswith("."):
@@ -108,7 +110,7 @@ def flat_images(folder: Path, place: str = "") -> list[Path]:
             f"{' '.join(sorted(SUFFIXES))} are read"
         )
     if not files:
-        where = place or f"in {folder}; its sub-folders are not searched"
+        where = place or f"in {folder} itself; give a folder with image files in it"
         raise InputError(f"no image {where}{f'; {line}' if line else ''}")
     if line:
         warn_caller(line)

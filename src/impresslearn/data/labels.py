@@ -83,8 +83,8 @@ def grown_classes(
     classes = known + tuple(label for label in added if label not in known)
     if outputs is not None and len(classes) > outputs:
         raise InputError(
-            f"the task would have {len(classes)} classes, the backbone has {outputs} outputs; "
-            'classes that come later need head="own", or a larger num_classes'
+            f"the task would have {len(classes)} classes, the network {outputs} outputs, which "
+            f'cannot change; make a new one with head="own", or with num_classes={len(classes)}'
         )
     return classes
 
@@ -94,8 +94,11 @@ def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
     try:
         return torch.tensor([index_of[label] for label in labels.tolist()], dtype=torch.long)
     except KeyError as error:
+        label, known = error.args[0], tuple(index_of)
+        grown_classes(known or (label,), (label,), None)  # raises for strings among integers
         raise InputError(
-            f"label {error.args[0]!r} is not among the known classes {some(list(index_of))}"
+            f"label {label!r} is not among the classes {some(known)} that the task learned, or "
+            "that classes= gives; update the task with it (learn --update), or leave it out"
         ) from None
 
 
@@ -145,5 +148,6 @@ def _plain(value: Any, count: int) -> Any:
 
 
 def _wrong_shape(shape: tuple[int, ...]) -> InputError:
-    hint = "; for one-hot rows give labels.argmax(1)" if len(shape) == 2 else ""
-    return InputError(f"labels must be one per example, shape (n,), got shape {shape}{hint}")
+    one_hot = len(shape) == 2 and shape[1] > 1
+    hint = "for one-hot rows give labels.argmax(1)" if one_hot else "give a list with one each"
+    return InputError(f"labels must be one per example, shape (n,), got shape {shape}; {hint}")

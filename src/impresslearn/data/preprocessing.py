@@ -233,7 +233,7 @@ class Preprocessing:
         - `integers`: whether they came as integers of another type (False).
         """
         if isinstance(values, Inputs):
-            line = "give the tensor alone, or Prepared(data) to a network of several inputs"
+            line = "give the tensor alone, or il.Prepared(data) to a network of several inputs"
             raise InputError(f"the learner takes one tensor or table, got {values}; {line}")
         self._check_kind(pixels)
         if self.pixels and not pixels:
@@ -265,17 +265,17 @@ class Preprocessing:
             kind = "integers" if integers else "floats"
             raise InputError(
                 "the learner's inputs are pixels (as set, or as in its first task): integers from "
-                f"0 to 255, or floats in [0, 1]; got {kind} from {low:g} to {high:g}; prepared "
-                "inputs go in as Prepared(inputs)"
+                f"0 to 255, or floats in [0, 1]; got {kind} from {low:g} to {high:g}; give these, "
+                "or prepared pixels as il.Prepared(inputs); other data need another learner"
             )
         return values / limit if integers else values
 
     def _check_kind(self, pixels: bool) -> None:
         if self.pixels is False and pixels:
             raise InputError(
-                "the learner's inputs are no pixels (as set, or as in its first task); got uint8 "
-                "values, which would be scaled to [0, 1]: convert them to the type it was trained "
-                "on, such as float32"
+                "these inputs are pixels (images or uint8), the learner's are other numbers (as "
+                "set, or as in its first task); make another learner or store (`new`) for images, "
+                "or give numbers as float32"
             )
 
 

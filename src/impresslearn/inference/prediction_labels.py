@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.checks import check_integer, shown
-from impresslearn.data import Prepared, as_examples, classes_of
+from impresslearn.checks import check_integer, check_mapping
+from impresslearn.data import Prepared, as_examples, encode_labels
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks.inputs import checked_examples
@@ -23,7 +23,8 @@ def check_task_names(tasks: Any, count: int) -> list[str]:
         raise InputError(f"task must be a name, one name per input, or None, got {tasks!r}")
     names = list(tasks)
     if len(names) != count:
-        raise InputError(f"{count} inputs came with {len(names)} task names")
+        line = f"{count} inputs came with {len(names)} task names; give one string for all of them"
+        raise InputError(f"{line}, or a list of {count}")
     for name in names:
         if not isinstance(name, str):
             raise InputError(f"every input needs the name of its task, a string, got {name!r}")
@@ -82,8 +83,7 @@ def score_inference(
     Raises InputError for labels that a task has not seen and for fewer examples than inputs, and
     UnknownTaskError for other tasks.
     """
-    if not isinstance(tasks, Mapping) or not tasks:
-        raise InputError(f"tasks must map names to labelled data, got {shown(tasks)}")
+    check_mapping("tasks", tasks, "{name: (inputs, labels)}")
     is_learner = hasattr(method, "preprocessing_")
     data = {}
     for name, labelled in tasks.items():
@@ -92,8 +92,7 @@ def score_inference(
             continue
         learned = method.tasks_[name]
         data[name] = checked_examples(method.backbone, labelled, method.preprocessing_)
-        if unseen := set(classes_of(data[name].labels)) - set(learned.classes):
-            raise InputError(f"label {min(unseen)!r} was never seen by task {name!r}")
+        encode_labels(data[name].labels, dict.fromkeys(learned.classes, 0))  # raises for others
     counts = [inputs] if isinstance(inputs, int) else list(inputs)
     fewest = min(map(len, data.values()))
     for count in counts or [0]:

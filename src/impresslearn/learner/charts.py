@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_choice
+from impresslearn.checks import check_choice, check_kind
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank, checked_mask
@@ -33,8 +33,7 @@ def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> a
     """
     from impresslearn.plotting import heatmap, styled  # Altair takes a second to import
 
-    if not isinstance(learner, ImpressLearner):
-        raise InputError(f"charts need an ImpressLearner, got {type(learner).__name__}")
+    check_kind("learner", learner, ImpressLearner)
     if tasks is None:
         tasks = [task.name for task in learner.tasks_.all() if task.role == "learned"]
     rows = []
@@ -106,7 +105,7 @@ def _mask_of(masks: Any, name: str | None) -> tuple[str, Mapping[str, Tensor]]:
     bank = getattr(masks, "bank_", masks)
     if not isinstance(bank, MaskBank):
         kind = type(masks).__name__
-        raise InputError(f"masks must be a mask, a MaskBank, or have a bank_; got {kind}")
+        raise InputError(f"masks must be a learner, a MaskBank or a mask, got {kind}")
     if name is None and len(bank) != 1:
         raise InputError(f"there are {len(bank)} masks; give the name of the one to draw")
     return title, bank.mask(name or bank.names[0])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.checks import shown
+from impresslearn.checks import check_mapping
 from impresslearn.data import Examples, Features, Inputs, as_inputs, as_network_inputs, classes_of
 from impresslearn.data.examples import raw
 from impresslearn.data.preprocessing import Prepared
@@ -73,8 +73,7 @@ def learn_class_map(trainer: Trainer, tasks: Mapping[str, Any]) -> None:
             "tasks are told apart by the features of a network that all of them share, with heads "
             "of their own: make it with il.adapt"
         )
-    if not isinstance(tasks, Mapping) or not tasks:
-        raise InputError(f"tasks must map task names to labelled data, got {shown(tasks)}")
+    check_mapping("tasks", tasks, "{name: (inputs, labels)}")
     tables = {}
     for given, labelled in tasks.items():
         learned = store.tasks.learned(given)

@@ -435,7 +435,7 @@ class ImpressLearner(ReadOnlySettings):
         values = self.prepare(inputs)
         if per_input:
             if task is not None:
-                raise InputError(f"per_input infers the tasks, but task={task!r} names them")
+                raise InputError(f"per_input infers tasks, task={task!r} names them; leave one out")
             task = [guess.best for guess in self.infer_tasks(Prepared(values))]
         elif task is None:
             guess = self.infer_task(Prepared(values))

@@ -86,11 +86,9 @@ class LearnerSettings:
         if self.max_bytes is not None:
             check_integer("max_bytes", self.max_bytes, 1)
             if self.precision != "coded" or not self.bit_price:
-                raise InputError("max_bytes needs precision 'coded' and a bit_price above 0")
+                raise InputError('max_bytes needs precision="coded" and a bit_price above 0')
         if self.precision != "coded" and self.bit_price != DEFAULT_PRICE:
-            raise InputError(
-                f'bit_price is for precision="coded"; with {self.precision!r} it has no effect'
-            )
+            raise InputError('bit_price is for precision="coded"; with another leave it out')
         if self.staged and (self.start != "network" or self.precision != "coded"):
             raise InputError('staged needs start="network" and precision="coded"')
         if self.fold_after and "norm" not in self.tune:

@@ -98,7 +98,7 @@ def room_of(store: Store, settings: LearnerSettings, task: NewTask) -> int | Non
 def does_not_fit(name: str, max_bytes: int | None) -> TooLargeError:
     return TooLargeError(
         f"task {name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels it "
-        "takes most of them; make a learner with a larger one"
+        "takes most of them; make a learner with a larger max_bytes"
     )
 
 
@@ -181,7 +181,7 @@ class Readouts:
         """
         store, backbone = self.store, self.store.backbone
         if backbone.own_head is None:
-            raise InputError('a readout is a head of a task; make the network with head="own"')
+            raise InputError('readouts need heads of tasks; make the network with head="own"')
         if backbone.has_task_statistics:
             raise InputError(
                 "a readout uses features of networks with one set of norm statistics; make the "

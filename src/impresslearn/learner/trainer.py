@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_flag, check_name, check_seed, plain_json
+from impresslearn.checks import check_flag, check_mapping, check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import Budget, trainable_numbers
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.readout import without_readout
@@ -145,8 +145,7 @@ class Trainer:
     ) -> None:
         """Learns new tasks; `batched`: tasks of one size side by side."""
         store, backbone = self.store, self.store.backbone
-        if not isinstance(tasks, Mapping):
-            raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
+        check_mapping("tasks", tasks, "{name: (inputs, labels)}", least=0)
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             store.check_new_task(name)
@@ -486,6 +485,5 @@ def _checked_note(note: Note | None) -> dict[str, Any]:
     """The note as metrics of a task. Raises InputError unless it consists of JSON values."""
     if not note:
         return {}
-    if not isinstance(note, Mapping):
-        raise InputError(f"a note must be a mapping of JSON values, got {type(note).__name__}")
+    check_mapping("a note", note, "of JSON values")
     return {"note": plain_json(dict(note), "a note")}

@@ -6,7 +6,7 @@ coefficients learned over n masks stay valid as the bank grows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -174,10 +174,9 @@ class MaskBank:
 
         Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
-        name, mask = check_name(name, "a mask's name"), checked_mask(mask)
+        name, mask = check_name(name, "a mask's name"), checked_mask(mask, self.layers)
         if name in self:
-            raise InputError(f"the bank already holds a mask named {name!r}; masks never change")
-        self.check(mask)
+            raise InputError(f"the bank already holds a mask named {name!r}; choose another name")
         added = packed_mask(name, mask, self.layers, source, recipe)
         self.adopt(*added)
         return added[0]
@@ -280,38 +279,31 @@ class MaskBank:
             self.names,
         )
 
-    def check(self, mask: Mapping[str, Tensor]) -> None:
-        """Raises InputError unless a mask has every layer in its shape, and no others."""
-        names = {layer.name for layer in self.layers}
-        if set(mask) != names:
-            missing, unknown = sorted(names - set(mask))[:3], sorted(set(mask) - names)[:3]
-            raise InputError(
-                "a mask must cover exactly the maskable layers; "
-                f"missing: {missing or 'none'}, unknown: {unknown or 'none'}"
-            )
-        for layer in self.layers:
-            values = mask[layer.name]
-            if tuple(values.shape) != layer.shape:
-                raise InputError(
-                    f"the mask of {layer.name} must have the shape {layer.shape}, got "
-                    f"{tuple(values.shape)}"
-                )
 
+def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str, Tensor]:
+    """The mask as tensors, also of a `TrainedMask` or of NumPy arrays; InputError otherwise.
 
-def checked_mask(mask: Any) -> dict[str, Tensor]:
-    """The mask as tensors, also of a `TrainedMask` or of NumPy arrays; InputError otherwise."""
+    layers: what it must cover, in their shapes, where that is known.
+    """
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
         got = "no layer" if isinstance(mask, Mapping) else type(mask).__name__
-        raise InputError(f"a mask maps layer names to tensors of booleans, got {got}")
+        line = "a mask maps layer names to tensors of booleans, as bank.mask(name) does"
+        raise InputError(f"{line}, got {got}")
+    shapes: dict[Any, Any] = {layer.name: layer.shape for layer in layers}
+    for odd in [*mask, *shapes] if shapes else ():
+        if odd not in shapes or odd not in mask:
+            line = f"a mask covers all layers of the network, {', '.join([*shapes][:8])}, alone"
+            raise InputError(f"{line}; it {'lacks' if odd in shapes else 'has'} {odd!r}")
     checked = {}
     for name, ones in mask.items():
         # A copy: arrays that are read-only would give tensors that warn.
         tensor = torch.from_numpy(ones.copy()) if isinstance(ones, np.ndarray) else ones
         kind = getattr(tensor, "dtype", type(ones).__name__)
         if kind != torch.bool:
-            raise InputError(
-                f"a mask maps layer names to tensors of booleans; {name} is {kind}; use .bool()"
-            )
+            raise InputError(f"a mask must be of booleans; {name} is {kind}; use .bool()")
+        shape = tuple(tensor.shape)
+        if (wanted := shapes.get(name, shape)) != shape:
+            raise InputError(f"the mask of {name} must have the shape {wanted}, got {shape}")
         checked[name] = tensor
     return checked

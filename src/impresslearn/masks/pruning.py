@@ -15,7 +15,7 @@ from torch import Tensor
 from impresslearn.checks import check_integer, clear_calls
 from impresslearn.data import Label, classes_of, to_batches
 from impresslearn.errors import InputError
-from impresslearn.masks.bank import MaskBank, checked_mask
+from impresslearn.masks.bank import checked_mask
 from impresslearn.masks.edge_popup import top_mask, training_task
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks import Backbone
@@ -124,8 +124,7 @@ def accuracy(
     Raises InputError for masks that do not fit, for a result of training on another network (its
     `.mask` may be used on any), and where a head, statistics or classes are missing.
     """
-    mask = checked_mask(masked)
-    MaskBank(check_backbone(backbone).layers).check(mask)
+    mask = checked_mask(masked, check_backbone(backbone).layers)
     origin, network = getattr(masked, "initial", backbone.weights), {}
     for name, weight in backbone.weights.items():
         if not torch.equal(origin[name].to(weight), weight):

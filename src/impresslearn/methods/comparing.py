@@ -19,6 +19,7 @@ from typing import Any
 from impresslearn.checks import (
     check_choice,
     check_integer,
+    check_mapping,
     check_name,
     check_seed,
     clear_calls,
@@ -180,8 +181,7 @@ def _planned_runs(
     basis: int | Mapping[str, int],
     evaluate_on: Sequence[str] | None,
 ) -> list[PlannedRun]:
-    if not isinstance(methods, Mapping) or not methods:
-        raise InputError("methods must map labels to classes or functions, as in {'mine': Mine}")
+    check_mapping("methods", methods, "{label: class or function}, such as {'mine': Mine}")
     if isinstance(basis, Mapping):
         for label in basis:
             check_choice("a method's label in basis", label, methods)

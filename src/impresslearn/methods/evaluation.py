@@ -283,9 +283,8 @@ def check_tasks(stream: Any) -> Sequence[Task]:
     if isinstance(stream, Mapping):
         return from_arrays(stream)
     if not isinstance(stream, Sequence) or not all(isinstance(task, Task) for task in stream):
-        raise InputError(
-            f"stream must be a Stream, or map names to (train, test); got {type(stream).__name__}"
-        )
+        got = type(stream).__name__
+        raise InputError(f"stream must be a Stream or {{name: (train, test)}}, got {got}")
     return stream
 
 

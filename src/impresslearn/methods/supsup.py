@@ -43,7 +43,7 @@ class SupSup(ReadOnlySettings):
     def __init__(
         self, backbone: Backbone, *, precision: Precision = "float32", **settings: Any
     ) -> None:
-        check_mask_settings("SupSup", settings)
+        check_mask_settings("SupSup", settings, "precision")
         settings.setdefault("basis_recipe", SUPSUP_RECIPE)
         # A basis task of ImpressLearner is a task of SupSup: a mask that edge-popup trains.
         self._learner = ImpressLearner(backbone, precision=precision, **settings)
@@ -86,7 +86,7 @@ class SupSup(ReadOnlySettings):
         return self._learner.infer_task(inputs, **settings)
 
 
-def check_mask_settings(method: str, settings: Mapping[str, Any]) -> None:
-    """Raises InputError for a setting that is not in `MASK_SETTINGS`."""
+def check_mask_settings(method: str, settings: Mapping[str, Any], *more: str) -> None:
+    """Raises InputError for a setting that is not in `MASK_SETTINGS`; more: others that it has."""
     for name in settings:
-        check_known(f"{method} has no setting", name, MASK_SETTINGS)
+        check_known(f"{method} has no setting", name, (*MASK_SETTINGS, *more))

@@ -259,8 +259,8 @@ class Backbone(ReadOnlySettings):
             statistics = self.initial_statistics() if statistics is None else statistics
             if wrong := statistics.keys() ^ self._running_buffers.keys():
                 lack = "lack" if min(wrong) in self._running_buffers else "have an unknown name"
-                problem = f"statistics {lack} {min(wrong)!r}; begin with initial_statistics()"
-                raise InputError(f"{problem} of {self.name}")
+                problem = f"statistics {lack} {min(wrong)!r}; begin with"
+                raise InputError(f"{problem} backbone.initial_statistics()")
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
         if self.spec is None:  # a user's module may change its inputs in place
@@ -351,7 +351,7 @@ class Backbone(ReadOnlySettings):
             elif frozen is not None:
                 wanted = tuple(frozen.shape)
             else:
-                raise InputError(f"{self.name} has no maskable layer {name!r}")
+                raise InputError(f"{self.name} has no maskable layer {name!r}; see its .layers")
             if got != wanted:
                 raise InputError(f"{name} needs weights of shape {wanted}, got {got}")
             part = self._parts.get(name)
@@ -394,9 +394,11 @@ class Backbone(ReadOnlySettings):
             if prod(shape) == wanted[0]:
                 return
             expected, got = f"{wanted[0]} values per input", f"shape {shape} = {prod(shape)}"
-            hint = f"; a network for these has in_features={prod(shape)}"
+            hint = f"; give {wanted[0]}"
             if inputs.numel() == wanted[0]:
-                hint = "; add a batch dimension"
+                hint = "; add a batch dimension: inputs[None]"
+            elif self.spec is not None:
+                hint += f", or make a network with in_features={prod(shape)}"
         else:
             if _fits(shape, wanted):
                 return
@@ -551,15 +553,14 @@ class Backbone(ReadOnlySettings):
         shapes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in inputs.tensors)
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors).replace("torch.", "")
         where = f"{self.name} cannot take {kinds} inputs of shape {shapes} on {inputs.device}"
-        if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
-            hint = "give inputs of the size that the network was made for"
-            return f"{where}: a layer that takes {sizes[2]} values got {sizes[1]}; {hint}"
         if "more than 1 value per channel" in message:
-            return f"{where}: a batch norm needs several values a channel; give a larger batch"
-        if sizes := re.search(r"expected (\d)D.* input \(got (\d)D", message):
+            return f"{where}: a batch norm got one value a channel; give more inputs at once"
+        if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
+            message = f"a layer that takes {sizes[2]} values got {sizes[1]}"
+        elif sizes := re.search(r"expected (\d)D.* input \(got (\d)D", message):
             dimensions = f"inputs of {int(sizes[1]) - 1} dimensions each, got {int(sizes[2]) - 1}"
-            return f"{where}: a layer takes {dimensions}"
-        return f"{where}: {message}"
+            message = f"a layer takes {dimensions}"
+        return f"{where}: {message}; give batches of the shape and type that it was made for"
 
 
 def _fits(shape: Sequence[int], wanted: Shape) -> bool:

@@ -154,7 +154,7 @@ def unwrapped(module: Any) -> nn.Module:
         module = getattr(module, inner)
     kind = type(module).__name__
     if not isinstance(module, nn.Module):
-        raise InputError(f"adapt takes an nn.Module, not its class, file or weights; got {kind}")
+        raise InputError(f"adapt takes a built module, not its class, file or weights; got {kind}")
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             raise InputError(

@@ -225,10 +225,7 @@ def adapt(
     _, last = last_layer(frozen)
     outputs = int(last.nf if hasattr(last, "nf") else last.weight.shape[0])  # type: ignore
     if head == "own" and num_classes not in (None, outputs):
-        raise InputError(
-            f'num_classes = {num_classes} needs head="shared": with head="own" the head of a task '
-            "has one output per class"
-        )
+        raise InputError(f'num_classes = {num_classes} needs head="shared"; else leave it out')
     return Backbone(
         frozen,
         num_classes=outputs if num_classes is None else num_classes,

@@ -135,7 +135,8 @@ def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:
     # The location also names the types that were tried, as in "constrained-str".
     places = [str(part) for part in problem["loc"] if part not in ("query", "body")]
     where = ".".join(part for part in places if part.isidentifier() or part.isdecimal())
-    return f"{where or 'request'}: {problem['msg'].removeprefix('Value error, ')}"
+    line = problem["msg"].removeprefix("Value error, ")
+    return f"{where or 'request'}: {line.replace('expected ident', 'expected a value')}"
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:

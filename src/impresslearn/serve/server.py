@@ -77,7 +77,7 @@ class ServeSettings:
             return
         # A header cannot carry other characters.
         if not isinstance(self.token, str) or not re.fullmatch("[!-~]+", self.token):
-            raise InputError("token must be printable ASCII characters without spaces")
+            raise InputError("token must be one or more printable ASCII characters without spaces")
 
 
 def create_app(

@@ -163,7 +163,7 @@ class Service:
         count = len(next(iter(request.inputs.values())) if several else request.inputs)
         if count > self.max_rows:
             rows = f"{count:,} rows"
-            raise InputError(f"{rows} are more than the limit of {self.max_rows:,} per request")
+            raise InputError(f"{rows} are more than the limit of {self.max_rows:,}; send fewer")
         inputs = Prepared(request.inputs) if request.prepared else request.inputs
         # A copy is aligned as torch aligns memory. A body is not, and matrix products of arrays
         # that are aligned differently may differ in the last bit.

@@ -155,10 +155,12 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
         raise InputError(f"pass the module that was adapted; the store knows its head, {head!r}")
     module = unwrapped(module)
     masked = [name for name, _ in description["layers"]]
+    hint = f"give a {description['name']} made as the store's"
+    hint += ", or leave out module: the store builds it by itself" if description["spec"] else ""
     found = {layer.name: layer for layer in candidates(module)}
     for name in masked:
         if name not in found:
-            raise InputError(f"it has no maskable layer {name!r}")
+            raise InputError(f"it has no maskable layer {name!r}; {hint}")
     module = copied(module)
     if masked:
         dtype = getattr(torch, description["dtype"])

@@ -324,5 +324,5 @@ def _read_head(database: Database) -> dict[str, Any]:
 def _distinct(names: Iterable[str]) -> list[str]:
     """Task names, each once, in their order. Raises InputError for a single string."""
     if isinstance(names, (str, bytes)):
-        raise InputError(f"tasks are a sequence of names, got the single name {names!r}")
+        raise InputError(f"tasks must be a list of names, got {names!r}; write [{names!r}]")
     return list(dict.fromkeys(names))

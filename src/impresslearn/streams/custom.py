@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from impresslearn.checks import check_name, composed
+from impresslearn.checks import check_mapping, check_name, composed
 from impresslearn.data import (
     MEMORY_LIMIT,
     Augmentation,
@@ -30,9 +30,7 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
     Raises InputError that names the task and the part for unusable data, for another number of
     parts, and for test labels that the training part lacks.
     """
-    if not isinstance(tasks, Mapping) or not tasks:
-        got = "an empty mapping" if isinstance(tasks, Mapping) else type(tasks).__name__
-        raise InputError(f"tasks must map task names to (train, test), got {got}")
+    check_mapping("tasks", tasks, "{name: (train, test)}")
     made = []
     for task, parts in tasks.items():
         task = check_name(task)

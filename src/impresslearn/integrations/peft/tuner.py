@@ -26,7 +26,7 @@ from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 from impresslearn.integrations.peft.config import IMPRESS, NAME, ImpressConfig
 from impresslearn.integrations.peft.layer import ImpressLayer, ImpressLinear, rounded
-from impresslearn.networks.layers import units_in_columns
+from impresslearn.networks.layers import MASKABLE, units_in_columns
 
 
 class ImpressModel(BaseTuner):
@@ -55,7 +55,9 @@ class ImpressModel(BaseTuner):
         except Exception as error:
             self._take_off(adapter_name)
             if isinstance(error, ValueError) and not isinstance(error, ImpressLearnError):
-                raise InputError(f"PEFT: {reason_of(error)}") from error
+                names = [name for name, part in model.named_modules() if isinstance(part, MASKABLE)]
+                line = f"PEFT: {reason_of(error).rstrip('.')}; target_modules may be {names[:8]}"
+                raise InputError(line) from error
             raise
 
     def _create_and_replace(
