@@ -187,8 +187,10 @@ def check_known(line: str, word: Any, known: Collection[str]) -> None:
     """Raises InputError that starts with `line` and suggests similar words, unless it is known."""
     if word not in known:
         hint = did_you_mean(word, known) or f"; choose from {', '.join(known)}"
-        if word in ("lr", "learning_rate", "epochs", "batch_size") and "recipe" in " ".join(known):
-            hint += "; a Recipe sets how to train, as Recipe(lr=0.1, epochs=3)"
+        recipes = [name for name in known if "recipe" in name]
+        if recipes and word in ("lr", "learning_rate", "epochs", "batch_size"):
+            how = '={"lr":0.1}' if line[0] == "-" else "=il.Recipe(lr=0.1, epochs=3)"
+            hint = f"; it is a setting of a recipe, as in {recipes[-1]}{how}"
         raise InputError(f"{line} {shown(word)}{hint}")
 
 

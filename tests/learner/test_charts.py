@@ -66,4 +66,4 @@ def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
 
 def test_what_cannot_be_drawn_is_a_line(learner):
     refused("there are 2 masks; give the name", il.charts.mask_picture, learner)
-    refused("an ImpressLearner, got MaskBank", il.charts.mask_usage, learner.bank_, ["a"])
+    refused("of type ImpressLearner, got MaskBank", il.charts.mask_usage, learner.bank_, ["a"])

@@ -91,7 +91,7 @@ def new(
 
     if store.exists():
         raise typer.BadParameter(f"{store} exists already; choose another name")
-    settings = settings_of(set_, "--set", {*LearnerSettings.__dataclass_fields__, "recipe"})
+    settings = settings_of(set_, "--set", [*LearnerSettings.__dataclass_fields__, "recipe"])
     network_settings = settings_of(network, "--network")
     tasks, preprocessing = read_typical(task_paths(data), standardise, prepare, label_column)
     shape, classes = sizes_of(tasks)
