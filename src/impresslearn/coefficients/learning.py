@@ -186,7 +186,8 @@ def trainable_numbers(
             first += len(layout)
 
     can = folds and can_fold(backbone, spec.tune)
-    return Trainable(parameters, weights, result_within, fold if can else None)
+    quantized = groups[0] if isinstance(groups[0], QuantizedParameters) else None
+    return Trainable(parameters, weights, result_within, fold if can else None, quantized)
 
 
 def _coded_size(coefficients: Coefficients, layouts: Sequence[TensorLayout]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ class QuantizedParameters:
     """Tensors on grids: offset (1 + o) + step exp(s) round(speed p).
 
     All integers p of all tensors are one parameter, all s another, as are the o and the logarithms
-    of the Laplace widths: a parameter for each tensor would cost a dozen operations a step.
+    of the Laplace widths: a parameter for each tensor would cost a dozen operations a step. For the
+    same reason tasks that are trained side by side share one object, see `join`.
 
     - shapes: the shape of each tensor.
     - grids: the grid of each tensor at the start, where all integers are 0.
@@ -38,7 +40,7 @@ class QuantizedParameters:
         speeds: Sequence[float],
         device: torch.device | str,
     ) -> None:
-        self._shapes = list(shapes)
+        self._shapes, self._grids, self._rates = list(shapes), list(grids), list(speeds)
         self._sizes = [math.prod(shape) for shape in shapes]
         start = [[grid.step for grid in grids], [grid.offset for grid in grids]]
         self._start = torch.tensor(start, dtype=torch.float32, device=device)
@@ -48,12 +50,40 @@ class QuantizedParameters:
         self._numbers = leaf(sum(self._sizes), device)
         self._steps, self._offsets, self._widths = (leaf(len(shapes), device) for _ in range(3))
         self.parameters = [self._numbers, self._steps, self._offsets, self._widths]
-        self._bits = leaf(1, device)[0]
+        self._tensors: list[Tensor] = []
+        self._bits = leaf(0, device)
+        self._joint: QuantizedParameters | None = None
+        self._first = 0
+
+    @staticmethod
+    def join(members: Sequence[QuantizedParameters]) -> list[Tensor]:
+        """Gives members the same parameters, which are returned; each must ask once in a step."""
+        shapes, grids, speeds = (
+            list(chain.from_iterable(getattr(member, name) for member in members))
+            for name in ("_shapes", "_grids", "_rates")
+        )
+        joint = QuantizedParameters(shapes, grids, speeds, members[0]._numbers.device)
+        for name in ("_numbers", "_steps", "_offsets", "_widths"):
+            values, begin = getattr(joint, name).detach(), 0
+            for member in members:
+                own = getattr(member, name)
+                setattr(member, name, values[begin : begin + len(own)].copy_(own.detach()))
+                begin += len(own)
+        first = 0
+        for member in members:
+            member._joint, member._first = joint, first
+            first += len(member._shapes)
+        return joint.parameters
 
     def values(self) -> list[Tensor]:
         """The tensors, differentiable."""
-        flat, self._bits = _Step.apply(*self.parameters, self)
-        return parts_of(flat, self._shapes)
+        step = self._joint or self
+        if self._first == 0:
+            flat, step._bits = _Step.apply(*step.parameters, step)
+            step._tensors = parts_of(flat, step._shapes)
+        last = self._first + len(self._shapes)
+        self._bits = step._bits[self._first : last]
+        return step._tensors[self._first : last]
 
     @torch.no_grad()
     def set(self, first: int, tensors: Sequence[Tensor]) -> None:
@@ -68,7 +98,7 @@ class QuantizedParameters:
 
     def bits(self) -> Tensor:
         """About the code length of the integers that `values` gave last, differentiable."""
-        return self._bits
+        return self._bits.sum()
 
     @torch.no_grad()
     def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
@@ -134,13 +164,13 @@ class _Step(torch.autograd.Function):
             moved, integers, step, grids, by_size * exact.sign(), of._sums(by_width)
         )
         ctx.of = of
-        return torch.addcmul(offset, step, integers), nats.sum() / math.log(2)
+        return torch.addcmul(offset, step, integers), of._sums(nats) / math.log(2)
 
     @staticmethod
     def backward(ctx: Any, by_value: Tensor, by_bits: Tensor) -> tuple:
         moved, integers, step, grids, by_exact, by_width = ctx.saved_tensors
         of, by_nats = ctx.of, by_bits / math.log(2)
-        by_number = by_value * step + by_nats * by_exact
+        by_number = by_value * step + of._spread(by_nats) * by_exact
         # Of numbers at their largest nothing is left.
         by_number = torch.ops.aten.hardtanh_backward(by_number, moved, -LARGEST, LARGEST)
         by_step = of._sums(by_value * integers) * grids[0]

@@ -37,9 +37,11 @@ from impresslearn.errors import (
 )
 from impresslearn.files import reason_of
 from impresslearn.store.tasks import TaskRow
+from impresslearn.training.batched import MOST_ON_CPU
 
 CHUNK = 64  # tasks that a worker learns before it sends them
 WAITING = 3  # chunks per worker that are read ahead
+GROUP_BYTES = 64 * 1024**2  # of inputs that are trained side by side
 MOST_DEATHS = 5  # of workers, before the call fails
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -92,7 +94,8 @@ def learn_in_parallel(
     # The first task decides what all others share.
     while learner.tasks_.first() is None and (pair := next(remaining, None)) is not None:
         try:
-            _learn(learner, *pair, note_of)
+            data = _loaded(pair[1])
+            learner.learn_task(pair[0], data, note=note_of(data) if note_of else None)
         except ImpressLearnError as error:
             errors[pair[0]] = error
         else:
@@ -125,30 +128,69 @@ def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Ch
         _learners[key] = cloudpickle.loads(packed)
         _learners[key]._store.features.adds_shared = False
     learner, errors, rows = _learners[key], dict[str, ImpressLearnError](), list[TaskRow]()
-    for name, data in chunk:
+    for group in _groups(chunk, errors):
+        errors |= _learn_group(learner, group, note_of)
+        for name in group:
+            if name not in errors:
+                rows += learner._store.rows.task_rows(name)
+                learner.remove_task(name)
+    return rows, errors
+
+
+def _groups(chunk: Chunk, errors: dict[str, ImpressLearnError]) -> Iterator[dict[str, Any]]:
+    """The tasks of a chunk in groups to be trained side by side; adds errors of loading."""
+    group: dict[str, Any] = {}
+    size = 0
+    for name, given in chunk:
         try:
-            _learn(learner, name, data, note_of)
+            data = _loaded(given)
         except ImpressLearnError as error:
             errors[name] = error
-        else:
-            rows += learner._store.rows.task_rows(name)
-            learner.remove_task(name)
-    return rows, errors
+            continue
+        parts = data if isinstance(data, tuple) else (data,)
+        added = sum(getattr(part, "nbytes", GROUP_BYTES) for part in parts[:1])
+        if group and (size + added > GROUP_BYTES or len(group) == MOST_ON_CPU):
+            yield group
+            group, size = {}, 0
+        group[name] = data
+        size += added
+    if group:
+        yield group
+
+
+def _learn_group(
+    learner: Any, group: Mapping[str, Any], note_of: NoteOf | None
+) -> dict[str, ImpressLearnError]:
+    """Learns tasks side by side or, where one of them fails, one by one; returns the errors."""
+    notes = {name: note_of(data) for name, data in group.items()} if note_of else None
+    try:
+        learner._trainer.learn_tasks(group, batched=True, notes=notes)
+        return {}
+    except ImpressLearnError:
+        errors: dict[str, ImpressLearnError] = {}
+    for name, data in group.items():
+        if name not in learner.tasks_:
+            try:
+                learner.learn_task(name, data, note=notes[name] if notes else None)
+            except ImpressLearnError as error:
+                errors[name] = error
+    return errors
 
 
 _learners: dict[str, Any] = {}  # of this worker
 
 
-def _learn(learner: Any, name: str, data: Any, note_of: NoteOf | None) -> None:
-    if callable(data) and not hasattr(data, "__len__"):
-        try:
-            data = data()
-        except ImpressLearnError:
-            raise
-        except Exception as error:  # a function of the user's, which may raise anything
-            kind = type(error).__name__
-            raise InputError(f"its data cannot be loaded: {kind}: {reason_of(error)}") from None
-    learner.learn_task(name, data, note=note_of(data) if note_of else None)
+def _loaded(data: Any) -> Any:
+    """A task's data, which may be a function of the user's that raises anything."""
+    if not callable(data) or hasattr(data, "__len__"):
+        return data
+    try:
+        return data()
+    except ImpressLearnError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        raise InputError(f"its data cannot be loaded: {kind}: {reason_of(error)}") from None
 
 
 def _packed(learner: Any) -> bytes:

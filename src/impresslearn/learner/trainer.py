@@ -9,7 +9,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.store import Store
 from impresslearn.store.tasks import TrainingRun
 from impresslearn.tables import percent
-from impresslearn.training.batched import Problem, solve
+from impresslearn.training.batched import Problem, solve, stacks
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
@@ -67,8 +67,8 @@ MAX_EXCESS, MAX_TRIALS = 0.1, 4
 CHANCE_LOSS_RATIO = 0.98
 # JSON values that a caller keeps in a task's history.
 Note = Mapping[str, Any]
-# What a training gave: numbers, norm statistics, and how it ended (None: not known).
-Fitted = tuple[Coefficients, TrainingPhase, FitResult | None]
+# What a training gave: numbers, norm statistics, how it ended, and the budget that it kept to.
+Fitted = tuple[Coefficients, TrainingPhase, FitResult, Budget | None]
 
 
 @dataclass(frozen=True)
@@ -141,16 +141,16 @@ class Trainer:
         *,
         seeds: Sequence[int] | int | None = None,
         batched: bool = False,
-        note: Note | None = None,
+        notes: Mapping[str, Note | None] | None = None,
     ) -> None:
-        """Learns new tasks; `batched`: tasks of one size side by side."""
+        """Learns new tasks, side by side where they are `batched`. `notes`: by task."""
         store, backbone = self.store, self.store.backbone
         check_mapping("tasks", tasks, "{name: (inputs, labels)}", least=0)
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             store.check_new_task(name)
         seed_of = dict(zip(tasks, self._seeds(list(tasks), seeds), strict=True))
-        note = _checked_note(note)
+        about = {name: _checked_note((notes or {}).get(name)) for name in tasks}
         prepared: dict[str, TrainingData] = {}
         form: dict[str, Any] = {}
         preprocessing = self.preprocessing
@@ -160,20 +160,16 @@ class Trainer:
                 # The first task decides how raw inputs of all the others are taken.
                 form = self.raw_form(data, prepared[name][0])
                 preprocessing = with_form(preprocessing, form)
-        if not check_flag("batched", batched) or self._closed_form or self._staged:
-            for name, data in prepared.items():
-                self._learn_one(NewTask(name, data, seed_of[name], note | form))
-            return
-
-        def problem(name: str) -> Problem:
-            return self.problem(NewTask(name, prepared[name], seed_of[name], {}))
-
-        for names in _of_one_size(prepared):
-            started, progress = time.perf_counter(), self.progress(f"{len(names)} tasks")
-            for name, (training, trained), result in solve(names, problem, True, progress):
-                about = note | form | {"seconds": _seconds_since(started)}
-                task = NewTask(name, prepared[name], seed_of[name], about)
-                self._learn_one(task, (trained.result(), training.phase, result))
+        side_by_side = check_flag("batched", batched) and not (self._closed_form or self._staged)
+        alike: dict[Any, list[NewTask]] = {}
+        for name, data in prepared.items():
+            task = NewTask(name, data, seed_of[name], about[name] | form)
+            if side_by_side:
+                alike.setdefault(self._steps_of(data), []).append(task)
+            else:
+                self._learn_one(task)
+        for group in alike.values():
+            self._learn_side_by_side(group)
 
     @torch.inference_mode(False)
     def update_task(
@@ -220,10 +216,37 @@ class Trainer:
             features.append(self.readouts.features(prepared, num_masks, residual)[0])
         self.readouts.keep_projection(torch.cat(features), dimensions, num_masks, residual)
 
+    def _steps_of(self, data: TrainingData) -> Any:
+        """What tasks that are trained side by side must have in common."""
+        examples, classes = data
+        if not stacks(self.store.backbone.device):
+            recipe, count = self.settings.task_recipe, len(examples)
+            return recipe.total_steps(count), recipe.steps_per_epoch(count)
+        if isinstance(examples, Examples) and not isinstance(examples.inputs, Inputs):
+            return len(classes), examples.inputs.shape, examples.inputs.dtype
+        return id(data)
+
+    def _learn_side_by_side(self, tasks: Sequence[NewTask]) -> None:
+        """Learns tasks in one loop and commits them."""
+        budgets = {task.name: self._budget(task) for task in tasks}
+
+        def problem(task: NewTask) -> Problem:
+            return self.problem(task, budgets[task.name])
+
+        started, progress = time.perf_counter(), self.progress(f"{len(tasks)} tasks")
+        for task, (training, trained), result in solve(tasks, problem, True, progress):
+            task = replace(task, about={**task.about, "seconds": _seconds_since(started)})
+            fitted = trained.result(), training.phase, result, budgets[task.name]
+            self._learn_one(task, fitted)
+
+    def _budget(self, task: NewTask) -> Budget | None:
+        room = room_of(self.store, self.settings, task)
+        return None if room is None else Budget(room, self.settings.bit_price)
+
     def _learn_one(self, task: NewTask, fitted: Fitted | None = None) -> None:
         """Learns and commits a task of at most max_bytes.
 
-        fitted: a training without a budget that was done already; it may be too large.
+        fitted: its first training, where that was done already.
         """
         settings = self.settings
         if self._closed_form:
@@ -233,15 +256,13 @@ class Trainer:
             return
         room, price = room_of(self.store, settings, task), settings.bit_price
         for trial in range(MAX_TRIALS):
-            budget = None
-            if fitted is not None:
-                coefficients, phase, result = fitted
-                fitted = None
-            else:
+            if fitted is None:
                 budget = None if room is None else Budget(room, price)
                 training, trainable = self.problem(task, budget)
                 result = training.fit(trainable)
-                coefficients, phase = trainable.result(), training.phase
+                fitted = trainable.result(), training.phase, result, budget
+            coefficients, phase, result, budget = fitted
+            fitted = None
             if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
                 # Taking out this share of the numbers would cost accuracy: begin at a higher price.
                 price = math.sqrt(price * budget.price)
@@ -468,17 +489,6 @@ class Trainer:
 
 def _seconds_since(started: float) -> float:
     return float(f"{time.perf_counter() - started:.3g}")
-
-
-def _of_one_size(prepared: Mapping[str, TrainingData]) -> list[list[str]]:
-    """Names in groups of equal sizes; data that are not one tensor form a group alone."""
-    groups: dict[object, list[str]] = {}
-    for name, (examples, classes) in prepared.items():
-        key: object = name
-        if isinstance(examples, Examples) and not isinstance(examples.inputs, Inputs):
-            key = len(classes), examples.inputs.shape, examples.inputs.dtype
-        groups.setdefault(key, []).append(name)
-    return list(groups.values())
 
 
 def _checked_note(note: Note | None) -> dict[str, Any]:

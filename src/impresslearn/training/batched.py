@@ -1,22 +1,38 @@
-"""Several optimisations over one network side by side: one loop over their stacked weights."""
+"""Several optimisations over one network side by side, in one loop.
+
+On a processor each network computes in turn, and what their steps have in common is done once: the
+optimiser, and the rounding and pricing of trained integers, small operations that cost a single
+task as much time as its network does. Every number is the same bit for bit as alone. On a GPU the
+stacked weights of all networks pass through `torch.vmap`, and numbers are the same up to rounding.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointError
 
 from impresslearn.checks import torch_seed
 from impresslearn.data import Inputs, TensorBatches
 from impresslearn.errors import ImpressLearnError, InputError, TrainingError
-from impresslearn.training.loop import FitResult, TaskTraining, Trainable, fit
+from impresslearn.training.loop import (
+    FitResult,
+    Objective,
+    TaskTraining,
+    Trainable,
+    endless_batches,
+    fit,
+)
 from impresslearn.training.progress import Progress, silent
 
 # Bytes that tasks side by side may take, approximately: many small networks fill a GPU.
 MEMORY = 2 * 1024**3
+# More than this gain nothing on a processor, and leave its cache.
+MOST_ON_CPU = 16
 # Copies of the weights in memory: stacked, with gradients, and about as much in activations.
 COPIES = 6
 STATES = 4  # a parameter, its gradient and two moments of Adam
@@ -30,43 +46,46 @@ def solve(
     problem: Callable[[Key], Problem],
     batched: bool = False,
     progress: Progress = silent,
-) -> Iterator[tuple[Key, Problem, FitResult | None]]:
+) -> Iterator[tuple[Key, Problem, FitResult]]:
     """Solves problems over one network, each made when its turn comes.
 
-    - problem: makes the problem of a key; all must have data of one size, and one recipe.
-    - batched: whether to solve up to `max_parallel_tasks` at a time; these have no `FitResult`,
-      and `progress` shows them together.
+    - problem: makes the problem of a key; all must have one recipe and one number of steps, and on
+      a GPU data of one size.
+    - batched: whether to solve up to `max_parallel_tasks` at a time, which `progress` shows
+      together.
 
     Raises InputError where problems cannot be solved side by side.
     """
     left, most = list(keys), 0
     while left:
-        first = problem(left[0])
-        if not batched or len(keys) == 1:
-            yield left.pop(0), first, first[0].fit(first[1])
+        if not batched or len(left) == 1 or most == 1:
+            training, trained = problem(left[0])
+            yield left.pop(0), (training, trained), training.fit(trained)
             continue
-        _check_batchable(first[0])
-        most = most or max_parallel_tasks(first)
-        problems = [first, *(problem(key) for key in left[1:most])]
+        most = most or max_parallel_tasks(problem(left[0]))
+        if most == 1:
+            continue
+        problems = [problem(key) for key in left[:most]]
         try:
-            _fit_together(problems, progress)
+            results = _fit_together(problems, progress)
         except torch.OutOfMemoryError:
-            if len(problems) == 1:
-                raise
             most = len(problems) // 2  # the estimate was too low; try half as many
             continue
-        except TrainingError:
-            # One by one says which of them diverges; those before it are solved.
+        except (TrainingError, CheckpointError):
+            # One by one says which of them fails; those before it are solved.
             for key in left[: len(problems)]:
-                alone = problem(key)
-                yield left.pop(0), alone, alone[0].fit(alone[1])
+                training, trained = problem(key)
+                yield left.pop(0), (training, trained), training.fit(trained)
             continue
-        for solved in problems:
-            yield left.pop(0), solved, None
+        for solved, result in zip(problems, results, strict=True):
+            yield left.pop(0), solved, result
 
 
 def max_parallel_tasks(problem: Problem) -> int:
-    """How many problems like this one fit into MEMORY, approximately."""
+    """How many problems like this one to solve at a time: what MEMORY holds, approximately.
+
+    The problem takes a step.
+    """
     training, trained = problem
     with torch.no_grad():
         weights, _ = trained.step_weights()
@@ -74,10 +93,89 @@ def max_parallel_tasks(problem: Problem) -> int:
     size += STATES * sum(parameter.nbytes for parameter in trained.parameters)
     if isinstance(training.source, TensorBatches):
         size += training.source.inputs.nbytes
-    return max(1, MEMORY // max(1, size))
+    most = MEMORY // max(1, size)
+    return max(1, most if stacks(training.backbone.device) else min(most, MOST_ON_CPU))
 
 
-def _check_batchable(training: TaskTraining) -> None:
+def stacks(device: torch.device) -> bool:
+    """Whether networks on a device compute as one stack: launching small kernels takes longer."""
+    return device.type != "cpu"
+
+
+def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitResult]:
+    training = problems[0][0]
+    losses: Any = _OneByOne(problems)
+    if stacks(training.backbone.device):
+        _check_stackable(training)
+        losses = _Stacked(problems)
+    parameters = list(chain.from_iterable(trained.parameters for _, trained in problems))
+    quantized = [trained.quantized for _, trained in problems]
+    if all(quantized):
+        replaced = {id(leaf) for group in quantized for leaf in group.parameters}
+        parameters = [leaf for leaf in parameters if id(leaf) not in replaced]
+        parameters += quantized[0].join(quantized)
+    source = _SideBySide(problems)
+    result = fit(parameters, losses, source, training.recipe, training.seed, progress)
+    losses.end()
+    return [FitResult(result.steps, loss) for loss in result.final_losses]
+
+
+class _OneByOne:
+    """The losses of all problems, each network computing in turn."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._objectives = [Objective(training, trained) for training, trained in problems]
+        self._states = []  # of the random numbers that each training draws, such as dropout
+        for training, _ in problems:
+            generator = torch.Generator().manual_seed(torch_seed(training.seed))
+            self._states.append(generator.get_state())
+
+    def __call__(self, inputs: Sequence[Tensor | Inputs], targets: Sequence[Tensor]) -> Tensor:
+        losses = []
+        for number, objective in enumerate(self._objectives):
+            torch.default_generator.set_state(self._states[number])
+            losses.append(objective(inputs[number], targets[number]))
+            self._states[number] = torch.default_generator.get_state()
+        return torch.stack(losses)
+
+    def end(self) -> None:
+        for objective in self._objectives:
+            objective.end()
+
+
+class _Stacked:
+    """The losses of all problems at once, for a GPU."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._problems, self._training = problems, problems[0][0]
+
+    def __call__(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+        pairs = [trained.step_weights() for _, trained in self._problems]
+        networks, costs = zip(*pairs, strict=True)
+        stacked = {}
+        for name in networks[0]:
+            stacked[name] = torch.stack([weights[name] for weights in networks])
+        cost = torch.stack([torch.as_tensor(cost, device=targets[0].device) for cost in costs])
+        try:
+            losses = torch.vmap(self._training.loss)
+            # Their sum has the gradients of each: the problems share no parameter.
+            return losses(stacked, torch.stack(list(inputs)), torch.stack(list(targets))) + cost
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            # Inputs that the network is said not to take fit it, as one task alone has shown.
+            failure = error.__cause__ if isinstance(error, ImpressLearnError) else error
+            if failure is None or isinstance(error, torch.OutOfMemoryError):
+                raise
+            reason = str(failure).split("\n", 1)[0][:200]
+            raise InputError(
+                f"batched=True cannot be used with {self._training.backbone.name}, as torch.vmap "
+                f"fails ({reason}); use batched=False"
+            ) from error
+
+    def end(self) -> None:
+        """Nothing: what gathers norm statistics is not stacked."""
+
+
+def _check_stackable(training: TaskTraining) -> None:
     reason = None
     if training.phase.mode == "train" and training.phase.statistics is not None:
         reason = "its tasks gather norm statistics"
@@ -90,51 +188,23 @@ def _check_batchable(training: TaskTraining) -> None:
         raise InputError(f"batched=True cannot be used with {name}: {reason}; use batched=False")
 
 
-def _fit_together(problems: Sequence[Problem], progress: Progress) -> None:
-    training = problems[0][0]
-
-    def loss(inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
-        networks, costs = zip(*[trained.step_weights() for _, trained in problems], strict=True)
-        stacked = {}
-        for name in networks[0]:
-            stacked[name] = torch.stack([weights[name] for weights in networks])
-        # The sum of the losses has the gradients of each: the problems share no parameter.
-        losses = torch.vmap(training.loss, in_dims=(0, 1, 1))(stacked, inputs, targets)
-        return losses.sum() + sum(costs)
-
-    parameters = list(chain.from_iterable(trained.parameters for _, trained in problems))
-    try:
-        fit(parameters, loss, SideBySide(problems), training.recipe, training.seed, progress)
-    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        # Inputs that the network is said not to take fit it, as one task at a time has shown.
-        failure = error.__cause__ if isinstance(error, ImpressLearnError) else error
-        if failure is None or isinstance(error, torch.OutOfMemoryError):
-            raise
-        reason = str(failure).split("\n", 1)[0][:200]
-        raise InputError(
-            f"batched=True cannot be used with {training.backbone.name}, as torch.vmap fails "
-            f"({reason}); use batched=False"
-        ) from error
-
-
-class SideBySide:
-    """Batches (b, K, ...) and (b, K) of K problems of one size, each in the order of its seed."""
+class _SideBySide:
+    """The batches of problems, each in the order of its seed: lists of inputs and of targets."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self._sources, self._generators = [], []
-        for training, _ in problems:
-            self._sources.append(training.source)
-            self._generators.append(torch.Generator().manual_seed(torch_seed(training.seed)))
+        self._trainings = [training for training, _ in problems]
 
     def __len__(self) -> int:
-        return len(self._sources[0])
+        return len(self._trainings[0].source)
 
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of all; `generator` is not used."""
-        pairs = zip(self._sources, self._generators, strict=True)
-        streams = [source.batches(batch_size, own_generator) for source, own_generator in pairs]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Batches of all without end; each has a size and a generator of its own."""
+        streams = []
+        for training in self._trainings:
+            own_generator = torch.Generator().manual_seed(torch_seed(training.seed))
+            streams.append(endless_batches(training.source, training.recipe, own_generator))
         for parts in zip(*streams, strict=True):
             inputs, targets = zip(*parts, strict=True)
-            yield torch.stack(inputs, dim=1), torch.stack(targets, dim=1)
+            yield inputs, targets

@@ -126,10 +126,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class FitResult:
-    """How an optimisation ended: steps taken, and the mean loss over its last epoch (in nats)."""
+    """How an optimisation ended: steps taken, and the mean loss over its last epoch (in nats).
+
+    final_losses: the same for each of several losses that were minimised together.
+    """
 
     steps: int
     final_loss: float
+    final_losses: Sequence[float] = ()
 
 
 def fit(
@@ -140,7 +144,7 @@ def fit(
     seed: int,
     progress: Progress = silent,
 ) -> FitResult:
-    """Minimises `loss(inputs, targets)` over `parameters`, in place.
+    """Minimises `loss(inputs, targets)` over `parameters`, in place; the sum, if it gives several.
 
     - seed: draws the order of batches, the augmentation and, on the CPU, dropout; torch's global
       random state stays as it was.
@@ -157,25 +161,26 @@ def fit(
     recent: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
         torch.default_generator.manual_seed(torch_seed(seed))
-        batches = islice(_endless(source, recipe, generator), total)
+        batches = islice(endless_batches(source, recipe, generator), total)
         for step, (inputs, targets) in enumerate(batches):
             rate = _rate(step, total, recipe, len(source))
             for group in optimizer.param_groups:
                 group["lr"] = rate
             optimizer.zero_grad(set_to_none=True)
             value = loss(inputs, targets)
-            value.backward()
+            value.backward(torch.ones_like(value))
             optimizer.step()
             if step >= total - window:
                 recent.append(value.detach())
             # Looking at a loss waits for the GPU, so it is looked at now and then only.
             if step % CHECK_EVERY == 0 or step == total - 1:
-                if not value.isfinite():
+                mean = float(value.detach().mean())
+                if not math.isfinite(mean):
                     raise TrainingError(
-                        f"the loss became {value.item()} at step {step + 1}; "
+                        f"the loss became {mean} at step {step + 1}; "
                         f"lower the learning rate {recipe.lr}"
                     )
-                progress.log(step + 1, {"loss": value.item(), "learning_rate": rate})
+                progress.log(step + 1, {"loss": mean, "learning_rate": rate})
             advance()
     # The last step comes after the last look at a loss.
     for parameter in parameters:
@@ -183,7 +188,9 @@ def fit(
             raise TrainingError(
                 f"parameters became NaN or infinite; lower the learning rate {recipe.lr}"
             )
-    return FitResult(total, float(torch.stack(recent).mean()))
+    losses = torch.stack(recent, dim=-1).reshape(-1, len(recent))
+    final = [float(of_one.mean()) for of_one in losses]
+    return FitResult(total, sum(final) / len(final), final)
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,7 @@ class Trainable:
       their cost beside the mean cross-entropy (nats). Each call counts as one training step: the
       price of bits may rise with it.
     - result: returns the task's numbers in the end.
+    - quantized: `QuantizedParameters` that give some of the leaves and can be joined with others'.
     - fold: for gathered norm statistics and the task's frozen ones, changes the parameters so that
       the network computes with the frozen ones as it did with the gathered ones.
     """
@@ -203,6 +211,7 @@ class Trainable:
     step_weights: Callable[[], tuple[Weights, Tensor | float]]
     result: Callable[[], Any]
     fold: Callable[[Statistics, Statistics], None] | None = None
+    quantized: Any = None
 
 
 def with_head(
@@ -230,7 +239,8 @@ def with_head(
     def result() -> tuple[Any, Weights]:
         return trained.result(), scaled()
 
-    return Trainable([*trained.parameters, *head.values()], weights, result, trained.fold)
+    parameters = [*trained.parameters, *head.values()]
+    return replace(trained, parameters=parameters, step_weights=weights, result=result)
 
 
 @dataclass(frozen=True)
@@ -261,73 +271,89 @@ class TaskTraining:
 
     def fit(self, trained: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
-        step, last, gathering = 0, 0, self
-        reached: dict[str, Tensor] = {}  # weights that a gradient came back to: any beside 0?
-        frozen = self.phase.statistics or {}
-        gathered = {name: values.clone() for name, values in frozen.items()}
-        if trained.fold and self.folds:
-            last = math.ceil(self.fold_after * self.recipe.total_steps(len(self.source)))
-            gathering = replace(self, phase=TrainingPhase("train", gathered))
-
-        def loss(inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
-            nonlocal step
-            if trained.fold and step == last > 0:
-                trained.fold(gathered, frozen)
-            task = gathering if step < last else self
-            step += 1
-            weights, cost = trained.step_weights()
-            if step <= NOT_ZERO:
-                weights = dict(weights)
-                for name, weight in weights.items():
-                    if weight.requires_grad:
-                        # A separate node: layers that are mixed together all get a gradient.
-                        weights[name] = weight.view_as(weight)
-                        weights[name].register_hook(partial(_note, reached, name))
-            if step in (WATCHED + 1, NOT_ZERO + 1):
-                self._check_reached(weights, reached, zeros=step > NOT_ZERO)
-            value = task.loss(weights, inputs, targets) + cost
-            if not value.requires_grad:
-                self._check_reached(weights, {})
-            return value
-
-        recipe = self.recipe
+        objective, recipe = Objective(self, trained), self.recipe
         try:
-            result = fit(trained.parameters, loss, self.source, recipe, self.seed, self.progress)
+            result = fit(
+                trained.parameters, objective, self.source, recipe, self.seed, self.progress
+            )
         except CheckpointError:
             raise InputError(
                 f"{self.backbone.name} uses activation checkpointing, which cannot be used here; "
                 "switch it off before adapt, as by set_grad_checkpointing(False)"
             ) from None
-        if trained.fold and step == last > 0:  # fold_after is 1
-            trained.fold(gathered, frozen)
+        objective.end()
         return result
-
-    def _check_reached(
-        self, weights: Weights, reached: Mapping[str, Tensor], zeros: bool = False
-    ) -> None:
-        """Raises InputError for weights that no gradient reached, and perhaps warns of zeros."""
-        trained = [name for name, weight in weights.items() if weight.requires_grad]
-        if missing := [name for name in trained if name not in reached]:
-            names = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
-            raise InputError(
-                f"no gradient reaches {names} of {self.backbone.name}: its forward does not use "
-                "them, or runs them under torch.no_grad(), detach() or activation checkpointing; "
-                "change that, or leave them unmasked by adapt(..., skip=[...])"
-            )
-        still = [name for name in weights if not reached.get(name, True)]
-        if zeros and still and self.backbone.spec is None:
-            names = ", ".join(still[:5]) + (" and others" if len(still) > 5 else "")
-            warn_caller(
-                f"the gradient of {names} of {self.backbone.name} is 0 so far, so training does "
-                "not change them: what follows is flat, as sign, round and dead ReLUs are, or "
-                "multiplies by 0",
-                NotLearnedWarning,
-            )
 
     def loss(self, weights: Weights, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
         """The mean cross-entropy of a batch in nats, with the recipe's label smoothing."""
         logits = self.phase.forward(self.backbone, weights, inputs)[:, : self.num_classes]
         return F.cross_entropy(logits, targets, label_smoothing=self.recipe.label_smoothing)
+
+
+class Objective:
+    """The loss of a task at each step of its training, and what has to be done between steps."""
+
+    def __init__(self, training: TaskTraining, trained: Trainable) -> None:
+        self._training, self._gathering, self._trained = training, training, trained
+        self._step = self._last = 0  # the last step in which norm statistics are gathered
+        self._reached: dict[str, Tensor] = {}  # weights that a gradient came back to: any beside 0?
+        self._frozen = training.phase.statistics or {}
+        self._gathered = {name: values.clone() for name, values in self._frozen.items()}
+        if trained.fold and training.folds:
+            steps = training.recipe.total_steps(len(training.source))
+            self._last = math.ceil(training.fold_after * steps)
+            self._gathering = replace(training, phase=TrainingPhase("train", self._gathered))
+
+    def __call__(self, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
+        """Cross-entropy and cost of the next step."""
+        self._fold()
+        training = self._gathering if self._step < self._last else self._training
+        self._step += 1
+        weights, cost = self._trained.step_weights()
+        if self._step <= NOT_ZERO:
+            weights = dict(weights)
+            for name, weight in weights.items():
+                if weight.requires_grad:
+                    # A separate node: layers that are mixed together all get a gradient.
+                    weights[name] = weight.view_as(weight)
+                    weights[name].register_hook(partial(_note, self._reached, name))
+        if self._step in (WATCHED + 1, NOT_ZERO + 1):
+            self._check_reached(weights, self._reached, zeros=self._step > NOT_ZERO)
+        value = training.loss(weights, inputs, targets) + cost
+        if not value.requires_grad:
+            self._check_reached(weights, {})
+        return value
+
+    def end(self) -> None:
+        """What has to be done after the last step."""
+        self._fold()  # where fold_after is 1
+
+    def _fold(self) -> None:
+        if self._trained.fold and self._step == self._last > 0:
+            self._trained.fold(self._gathered, self._frozen)
+
+    def _check_reached(
+        self, weights: Weights, reached: Mapping[str, Tensor], zeros: bool = False
+    ) -> None:
+        """Raises InputError for weights that no gradient reached, and perhaps warns of zeros."""
+        backbone = self._training.backbone
+        trained = [name for name, weight in weights.items() if weight.requires_grad]
+        if missing := [name for name in trained if name not in reached]:
+            names = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
+            raise InputError(
+                f"no gradient reaches {names} of {backbone.name}: its forward does not use "
+                "them, or runs them under torch.no_grad(), detach() or activation checkpointing; "
+                "change that, or leave them unmasked by adapt(..., skip=[...])"
+            )
+        still = [name for name in weights if not reached.get(name, True)]
+        if zeros and still and backbone.spec is None:
+            names = ", ".join(still[:5]) + (" and others" if len(still) > 5 else "")
+            warn_caller(
+                f"the gradient of {names} of {backbone.name} is 0 so far, so training does "
+                "not change them: what follows is flat, as sign, round and dead ReLUs are, or "
+                "multiplies by 0",
+                NotLearnedWarning,
+            )
 
 
 def _note(reached: dict[str, Tensor], name: str, gradient: Tensor | None) -> None:
@@ -336,12 +362,13 @@ def _note(reached: dict[str, Tensor], name: str, gradient: Tensor | None) -> Non
         reached[name] = gradient.detach().any() | reached.get(name, False)
 
 
-def _endless(
+def endless_batches(
     source: BatchSource, recipe: Recipe, generator: torch.Generator
 ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
+    """One epoch after another."""
     size = recipe.batch_for(len(source))
     while True:
-        for inputs, targets in source.batches(size, generator):  # one epoch
+        for inputs, targets in source.batches(size, generator):
             # A last batch of one has no batch statistics; it is skipped unless it is all there is.
             if len(targets) > 1 or len(source) == 1 or size == 1:
                 yield inputs, targets
