@@ -42,7 +42,7 @@ def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None
     """
     from impresslearn.store import list_tasks
 
-    rows = [_facts(listed) for listed in list_tasks(existing_store(store), task)]
+    rows = map(_facts, list_tasks(existing_store(store), task))
     if as_json:
         print_json(rows)
         return
@@ -60,7 +60,7 @@ def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
     if task is None:
         facts = describe_store(existing_store(store))
     else:
-        known = list_tasks(existing_store(store), task)[-1]
+        *_, known = list_tasks(existing_store(store), task)
         facts = {**_facts(known), "labels": list(known.classes), "parts": dict(known.breakdown)}
         facts |= known.history
     if as_json:

@@ -8,7 +8,7 @@ import json
 import runpy
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -185,8 +185,18 @@ def error(failure: Exception, about: str = "error") -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints one JSON document in ASCII, which every terminal and encoding takes."""
-    print(json.dumps(value, indent=1, allow_nan=False), flush=True)
+    """Prints one JSON document in ASCII, which every terminal and encoding takes.
+
+    The items of an iterator are printed one by one.
+    """
+    if not isinstance(value, Iterator):
+        print(json.dumps(value, indent=1, allow_nan=False), flush=True)
+        return
+    before = "[\n "
+    for item in value:
+        print(before + json.dumps(item, indent=1, allow_nan=False).replace("\n", "\n "), end="")
+        before = ",\n "
+    print("[]" if before[0] == "[" else "\n]", flush=True)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

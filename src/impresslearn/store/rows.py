@@ -274,10 +274,19 @@ def task_names(database: Database) -> Iterator[str]:
 
 
 def read_rows(database: Database, condition: str, *values: str) -> Iterator[TaskRow]:
-    """The rows of tasks that meet a condition. Raises StoreError for a damaged one."""
-    query = f"{_SELECT} WHERE {condition} ORDER BY t.number, t.version"
-    for columns in database.rows(query, *values):
-        yield _checked(database, columns)
+    """The rows of tasks that meet a condition, also of those that are added meanwhile.
+
+    Raises StoreError for a damaged one.
+    """
+    query = (
+        f"{_SELECT} WHERE {condition} AND (t.number, t.version) > (?, ?) "
+        f"ORDER BY t.number, t.version LIMIT {BATCH}"
+    )
+    last = -1, -1
+    while batch := database.rows(query, *values, *last):
+        for columns in batch:
+            yield _checked(database, columns)
+        last = batch[-1][-1], batch[-1][1]
 
 
 def _checked(database: Database, columns: tuple) -> TaskRow:
@@ -353,12 +362,7 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def all(self) -> Iterator[LearnedTask]:
         """Every task as it is kept, also those that are added meanwhile; faster than one by one."""
-        rows, last = self._rows, -1
-        query = f"{_SELECT} WHERE t.current AND t.number > ? ORDER BY t.number LIMIT {BATCH}"
-        while batch := rows.database.rows(query, last):
-            for row in batch:
-                yield rows.decode(_checked(rows.database, row))
-            last = batch[-1][-1]
+        return map(self._rows.decode, read_rows(self._rows.database, "t.current"))
 
 
 def changed_meanwhile(name: str) -> InputError:

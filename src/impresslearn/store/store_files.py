@@ -151,7 +151,7 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
         return facts
 
 
-def list_tasks(path: str | os.PathLike, name: str | None = None) -> list[TaskInfo]:
+def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[TaskInfo]:
     """The tasks of a store, or the versions of one, without its network.
 
     Raises UnknownTaskError for an unknown name, and StoreError for a damaged row.
@@ -159,15 +159,14 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> list[TaskInf
     with closing(Database(path, readonly=True)) as database:
         _read_head(database)
         condition = ("t.current",) if name is None else ("t.name = ?", composed(name))
-        infos = []
+        row = None
         for row in read_rows(database, *condition):
             try:
-                infos.append(task_info(row))
+                yield task_info(row)
             except UNREADABLE as error:
                 raise database.damaged(f"task {row.name[:80]!r}: {error}") from None
-        if name is not None and not infos:
+        if name is not None and row is None:
             raise unknown_task(name, list(task_names(database)))
-        return infos
 
 
 def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str, list[str]]:
