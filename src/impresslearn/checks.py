@@ -189,8 +189,10 @@ def check_known(line: str, word: Any, known: Collection[str]) -> None:
         hint = did_you_mean(word, known) or f"; choose from {', '.join(known)}"
         recipes = [name for name in known if "recipe" in name]
         if recipes and word in ("lr", "learning_rate", "epochs", "batch_size"):
-            how = '={"lr":0.1}' if line[0] == "-" else "=il.Recipe(lr=0.1, epochs=3)"
-            hint = f"; it is a setting of a recipe, as in {recipes[-1]}{how}"
+            how = f"{recipes[-1]}=il.Recipe(lr=0.1, epochs=3)"
+            if line[0] == "-":
+                how = f"{line.split()[0]} '{recipes[-1]}={{\"lr\":0.1}}'"
+            hint = f"; it is a setting of a recipe, as in {how}"
         raise InputError(f"{line} {shown(word)}{hint}")
 
 

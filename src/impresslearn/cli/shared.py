@@ -8,6 +8,7 @@ import json
 import runpy
 import shlex
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,7 +119,10 @@ def load_module(reference: str | None) -> "nn.Module | None":
         namespace = runpy.run_path(str(path))
         module = namespace[name]() if name in namespace else None
     except Exception as error:  # the user's code may raise anything
-        raise InputError(f"--module {reference}: {type(error).__name__}: {error}") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"--module {reference}: {type(error).__name__}: {error}"
+        place = f"{Path(last.filename).name}, line {last.lineno}"
+        raise InputError(f"{line} ({place})") from error
     if not isinstance(module, nn.Module):
         raise InputError(f"{path} must have a function {name!r} that returns an nn.Module")
     return module

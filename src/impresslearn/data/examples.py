@@ -249,8 +249,10 @@ def raw(values: Any) -> Tensor:
     if isinstance(values, Tensor):
         sparse = values.layout != torch.strided
         if sparse or values.is_quantized or values.is_nested or values.is_meta:
-            kind = "sparse, quantized, nested or meta"
-            raise InputError(f"inputs must be a dense tensor, got a {kind} one; use .to_dense()")
+            kind = "sparse, quantized or nested one; use .to_dense()"
+            if values.is_meta:
+                kind = "meta tensor, which holds no values; load them first"
+            raise InputError(f"inputs must be a dense tensor, got a {kind}")
         if not values.is_inference():
             return values.detach()
         with torch.inference_mode(False):  # a copy that can be learned from

@@ -98,7 +98,8 @@ def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
         grown_classes(known or (label,), (label,), None)  # raises for strings among integers
         raise InputError(
             f"label {label!r} is not among the classes {some(known)} that the task learned, or "
-            "that classes= gives; update the task with it (learn --update), or leave it out"
+            "that classes= gives; add it there, update the task with examples of it (update_task, "
+            "learn --update), or leave it out"
         ) from None
 
 

@@ -273,9 +273,9 @@ class Preprocessing:
     def _check_kind(self, pixels: bool) -> None:
         if self.pixels is False and pixels:
             raise InputError(
-                "these inputs are pixels (images or uint8), the learner's are other numbers (as "
-                "set, or as in its first task); make another learner or store (`new`) for images, "
-                "or give numbers as float32"
+                "these inputs are pixels (images or uint8), but other numbers are expected "
+                "(pixels=False, or a first task of other numbers); give numbers as float32, or "
+                "make another learner or store (`new`) for images"
             )
 
 

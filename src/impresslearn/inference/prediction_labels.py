@@ -95,7 +95,9 @@ def score_inference(
         encode_labels(data[name].labels, dict.fromkeys(learned.classes, 0))  # raises for others
     counts = [inputs] if isinstance(inputs, int) else list(inputs)
     fewest = min(map(len, data.values()))
-    for count in counts or [0]:
+    if not counts:
+        raise InputError("inputs must be numbers of inputs, such as [1, 8], got none")
+    for count in counts:
         check_integer("inputs, at most a task's examples,", count, 1, fewest + 1)
     trials = check_integer("trials", trials, 1)
     generator = np.random.default_rng(check_integer("seed", seed, 0))
