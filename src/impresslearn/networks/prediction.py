@@ -38,6 +38,7 @@ BATCH = 1024
 PASS_NUMBERS = 2**19
 # What an id counts for: an embedding stands for it, and attention compares all pairs.
 NUMBERS_PER_ID = 128
+TENSOR_BYTES = 600  # what a tensor of torch takes beside its numbers
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,7 @@ class WeightCache:
 
 
 def _size(weights: Weights) -> int:
-    return sum(weight.nbytes for weight in weights.values())
+    return sum(weight.nbytes + TENSOR_BYTES for weight in weights.values())
 
 
 @torch.no_grad()

@@ -47,7 +47,7 @@ from impresslearn.store.task_index import TaskIndex
 from impresslearn.store.tasks import LearnedTask, TaskRow, TrainingRun, check_new_name, encode_task
 
 # Memory for the effective weights of the tasks used last.
-CACHE_BYTES = 256 * 1024**2
+CACHE_BYTES = 192 * 1024**2
 
 
 class Store:
