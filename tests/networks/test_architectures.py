@@ -18,13 +18,12 @@ def test_lenet_computes_three_products_with_relu_between():
     assert [type(step) for step in linear] == [nn.Linear]
 
 
-@pytest.mark.parametrize(("num_classes", "weights"), [(5, 6_279_312), (10, 6_281_232)])
-def test_resnet18_at_width_48(num_classes, weights):
-    backbone = create_backbone("resnet18", num_classes=num_classes, width=48)
+def test_resnet18_at_width_48():
+    backbone = create_backbone("resnet18", num_classes=5, width=48)
     assert len(backbone.layers) == 21
-    assert backbone.num_maskable == backbone.num_parameters == weights
+    assert backbone.num_maskable == backbone.num_parameters == 6_279_312
     assert backbone.layers[0].shape == (48, 3, 3, 3)
-    assert backbone.layers[-1].shape == (num_classes, 384, 1, 1)
+    assert backbone.layers[-1].shape == (5, 384, 1, 1)
     assert sum(layer.shape[2:] == (1, 1) for layer in backbone.layers) == 4
 
 
