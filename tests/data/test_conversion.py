@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import (
-    Dataset,
-    Subset,
-    TensorDataset,
-)
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from impresslearn.data import as_examples, as_inputs
 from toys import Pairs, refused
@@ -38,18 +34,10 @@ class Negated(TensorDataset):
 
 
 @pytest.mark.parametrize("limit", [0, 2**20])
-@pytest.mark.parametrize(
-    ("data", "inputs", "labels"),
-    [
-        (Negated(X, Y), -X, 1 - Y),
-        (Subset(DATA, [7, 2]), X[[7, 2]], Y[[7, 2]]),
-        (Subset(Negated(X, Y), [7, 2]), -X[[7, 2]], 1 - Y[[7, 2]]),
-    ],
-)
-def test_a_data_set_is_read_as_it_gives_itself(data, inputs, labels, limit):
-    examples = as_examples(data, memory_limit=limit, workers=0)
-    assert examples.labels.tolist() == labels.tolist()
-    assert torch.equal(examples.inputs_at(np.arange(len(examples))), inputs)
+def test_a_data_set_is_read_as_it_gives_itself(limit):
+    examples = as_examples(Subset(Negated(X, Y), [7, 2]), memory_limit=limit, workers=0)
+    assert examples.labels.tolist() == (1 - Y[[7, 2]]).tolist()
+    assert torch.equal(examples.inputs_at(np.arange(2)), -X[[7, 2]])
 
 
 def test_memory_that_is_used_again_and_again_is_copied():
@@ -80,23 +68,17 @@ def test_targets_of_torchvision_spare_a_reading(changes):
     assert examples.labels.tolist() == [data[i][1] for i in range(N)]
 
 
-MIXED = Pairs([X[0], X[0, :2]], [0, 1])
-SHAPES = r"item 1 has \(2,\), the first \(3,\)"
-
-
 @pytest.mark.parametrize("limit", [0, 2**20])
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (Pairs(X[:4], Y[:5]), "item 4 of 5 in the Pairs cannot be read: IndexError: index 4"),
         (Subset(DATA, [1, 99]), "item 1 of 2 in the Subset cannot .* index 99"),
-        (MIXED, SHAPES),
+        (Pairs([X[0], X[0, :2]], [0, 1]), r"item 1 has \(2,\), the first \(3,\)"),
         (Pairs([X[0], X[0].byte()], [0, 1]), r"item 1 has \(3, 'uint8'\), the first \(3,\)"),
         (Pairs(["cat"], [0]), "inputs must be a numeric tensor or array, got str"),
-        (type("Lengthless", (Dataset,), {})(), "a Dataset must know its length"),
-        (TensorDataset(X, X, Y), r"must be pairs \(input, label\), item 0 is a tuple of 3"),
-        (TensorDataset(X[:0], Y[:0]), "no example"),
         (Pairs([], []), "no example"),
+        (type("Lengthless", (Dataset,), {})(), "a Dataset must know its length"),
     ],
 )
 def test_data_sets_that_are_not_what_they_say(data, message, limit):

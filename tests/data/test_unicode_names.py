@@ -8,9 +8,8 @@ from typer.testing import CliRunner
 
 import impresslearn as il
 from impresslearn.cli.app import app
-from impresslearn.data import as_examples, label_array
+from impresslearn.data import as_examples
 from impresslearn.data.file_reader import FileReader
-from impresslearn.errors import InputError
 from impresslearn.streams import from_arrays, from_folder
 from toys import blobs, quick_learner, refused
 
@@ -79,18 +78,12 @@ def test_folders_and_streams(tmp_path):
 
 
 def test_two_files_of_one_name_on_the_command_line(tmp_path):
-    paths = []
-    for name in (ONE, TWO):
-        (tmp_path / name[:3]).mkdir(exist_ok=True)
-        paths.append(tmp_path / name[:3] / f"{name}.npz")
-        np.savez(paths[-1], inputs=INPUTS, labels=OTHERS)
+    paths = [tmp_path / folder / f"{name}.npz" for folder, name in (("a", ONE), ("b", TWO))]
+    for path in paths:
+        path.parent.mkdir()
+        np.savez(path, inputs=INPUTS, labels=OTHERS)
     store = tmp_path / "s.impress"
     quick_learner().add_random_masks(3).save(store)
     done = CliRunner().invoke(app, ["learn", str(store), *map(str, paths)])
     assert done.exit_code == 2
     assert "would both be task" in done.output.replace("\n", " ")
-
-
-def test_what_is_no_unicode_is_refused_as_before():
-    with pytest.raises(InputError, match="no valid Unicode"):
-        label_array(["e\ud800", "a"])
