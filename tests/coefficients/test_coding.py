@@ -22,9 +22,7 @@ def decoded(tensors):
     return decode_levels(encode_levels(tensors), [tensor.shape for tensor in tensors])[0]
 
 
-@given(
-    st.lists(st.lists(st.integers(-LARGEST, LARGEST), max_size=60), min_size=1, max_size=5),
-)
+@given(st.lists(st.lists(st.integers(-LARGEST, LARGEST), max_size=60), min_size=1, max_size=5))
 @settings(max_examples=100, deadline=None)
 def test_any_whole_numbers_come_back(drawn):
     tensors = [np.array(each, dtype=np.int64) for each in drawn]

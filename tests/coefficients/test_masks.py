@@ -20,16 +20,12 @@ def reference(bank, backbone, alphas, scales, residual):
     mixed = {}
     for number, layer in enumerate(bank.layers):
         frozen = backbone.weights[layer.name]
-        total = torch.zeros_like(frozen)
+        by_unit = (-1, *[1] * (frozen.dim() - 1))
+        total = torch.full_like(frozen, float(residual))
         for name, alpha in zip(bank.names, alphas[number], strict=False):
-            mask = bank.mask(name)[layer.name].float()
-            total += (
-                alpha.reshape(-1, *[1] * (frozen.dim() - 1)) * mask if alpha.dim() else alpha * mask
-            )
-        weight = frozen * (total + residual)
-        if scales is not None:
-            weight = weight * scales[number].reshape(-1, *[1] * (frozen.dim() - 1))
-        mixed[layer.name] = weight
+            total += alpha.reshape(by_unit) * bank.mask(name)[layer.name].float()
+        scale = torch.ones(1) if scales is None else scales[number]
+        mixed[layer.name] = frozen * total * scale.reshape(by_unit)
     return mixed
 
 
@@ -41,8 +37,8 @@ def test_weights_are_those_of_the_formula(backbone, per_unit, scaled, residual):
     generator = torch.Generator().manual_seed(0)
     shapes = [(4, layer.units) if per_unit else (4,) for layer in bank.layers]
     alphas = [torch.randn(shape, generator=generator) for shape in shapes]
-    scales = [torch.rand(layer.units, generator=generator) for layer in bank.layers]
-    scales = scales if scaled else None
+    drawn = [torch.rand(layer.units, generator=generator) for layer in bank.layers]
+    scales = drawn if scaled else None
     mixed = mix(bank, backbone.weights, alphas, scales, residual)
     wanted = reference(bank, backbone, alphas, scales, residual)
     for name, weight in mixed.items():

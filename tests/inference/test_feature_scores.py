@@ -7,9 +7,7 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn.inference import TaskProfile
-from impresslearn.inference.feature_scores import (
-    FeatureProfile,
-)
+from impresslearn.inference.feature_scores import FeatureProfile
 
 WIDTH, CLASSES = 24, 4
 QUICK = {"epochs": 0, "min_steps": 5}
@@ -79,12 +77,12 @@ def test_single_inputs_find_their_task_and_those_of_none_raise(learned):
 def test_what_older_tasks_know_stays_and_travels(tmp_path):
     learner = learner_of(seeds=(0, 1))
     inputs = blobs(1, rows=40)[0]
-    before, guess = [learner.tasks_.learned("t1").profile], learner.infer_task(inputs, among=["t1"])
+    before, guess = learner.tasks_.learned("t1").profile, learner.infer_task(inputs, among=["t1"])
     learner.learn_task("t2", blobs(2))
     learner.save(tmp_path / "a.impress")
     loaded = il.load(tmp_path / "a.impress", module=module())
     for each in (learner, loaded):
-        assert [each.tasks_.learned("t1").profile] == before
+        assert each.tasks_.learned("t1").profile == before
         assert each.infer_task(inputs, among=["t1"]) == guess
 
 

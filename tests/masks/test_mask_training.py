@@ -17,10 +17,10 @@ FEW_STEPS = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size
 NOTHING = Recipe(epochs=0, min_steps=0)
 
 
-def accuracy(backbone, weights, data, statistics=None):
+def accuracy(backbone, weights, data):
     examples, classes = training_examples(backbone, data)
-    view = TaskView(weights, statistics, len(classes))
-    return view.accuracy(backbone, to_batches(examples, classes, backbone.device))
+    batches = to_batches(examples, classes, backbone.device)
+    return TaskView(weights, None, len(classes)).accuracy(backbone, batches)
 
 
 def masked(weights, mask):
@@ -46,7 +46,7 @@ def test_a_trained_mask_solves_its_task_on_the_frozen_network(backbone, clouds, 
 
 def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(backbone, clouds):
     frozen = {name: weight.clone() for name, weight in backbone.weights.items()}
-    for sparsity, rounds in ((0.75, 4), (0.99, 3), (0.0, 2), (0.7, 1)):
+    for sparsity, rounds in ((0.75, 4), (0.99, 3), (0.7, 1)):
         settings = {"sparsity": sparsity, "rounds": rounds, "recipe": FEW_STEPS}
         pruned = prune(backbone, clouds, **settings)
         ones = ones_per_layer(backbone.layers, sparsity, "erdos_renyi")

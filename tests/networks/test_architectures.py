@@ -1,6 +1,5 @@
 """The networks that come with the library: sizes, shapes and what they compute."""
 
-import pytest
 import torch
 from torch import nn
 
