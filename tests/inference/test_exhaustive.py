@@ -10,11 +10,11 @@ import torch
 from impresslearn.coefficients.masks import MaskMixture
 from impresslearn.coefficients.parametrisation import Coefficients, task_weights
 from impresslearn.inference import KnownTask, Mixture, exhaustive
-from impresslearn.inference.exhaustive import Perceptron, SharedFeatures, outputs_of_tasks
+from impresslearn.inference.exhaustive import SharedFeatures, outputs_of_tasks
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt, create_backbone
 from impresslearn.networks.prediction import TaskView
-from toys import FEATURES, blobs, lenet, pictures, quick_learner, resnet
+from toys import FEATURES, lenet, pictures, quick_learner, resnet
 
 SPECS = (
     MaskMixture(),
@@ -71,15 +71,6 @@ def test_mixtures_of_a_perceptron_answer_as_alone(make, product_bytes, specs, mo
     check_outputs(backbone, bank, tasks[:1], INPUTS[:1], least_together=1)
 
 
-def test_other_networks_and_large_banks_are_run_one_by_one():
-    """A module of the user's may have hooks, tied layers or steps that change inputs in place."""
-    bank = random_bank(lenet().layers, 5, sparsity=0.5, seed=0)
-    assert Perceptron.of(lenet(), bank, INPUTS, 5)
-    assert Perceptron.of(lenet(), bank, INPUTS, 4) is None
-    adapted = adapt(lenet().module, input_shape=(FEATURES,), num_classes=3, head="shared")
-    assert Perceptron.of(adapted, bank, INPUTS, 5) is None
-
-
 def test_features_of_a_shared_body_are_computed_once():
     """Tasks that bring a head alone, and readouts, read the same features."""
     network = resnet("group")
@@ -102,15 +93,3 @@ def test_features_of_a_shared_body_are_computed_once():
         bodies = len(set(chain(*(task.view().feature_keys for task in tasks))))
         assert forward.call_count <= 3 * bodies
         assert learner.infer_task(inputs).method == "exhaustive"
-
-
-def test_inference_leaves_the_weights_of_other_tasks_in_the_cache():
-    learner = quick_learner(cache_bytes=4000).add_random_masks(4)
-    for seed in range(3):
-        learner.learn_task(f"t{seed}", blobs(seed))
-    assert [task.name for task in learner._known_tasks(["t2", "t0"])] == ["t2", "t0"]
-    learner.predict(blobs(1)[0], "t1")
-    cached = dict(learner._store._cache._weights)
-    for task in learner._known_tasks("all"):
-        task.view()
-    assert dict(learner._store._cache._weights) == cached

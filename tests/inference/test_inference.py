@@ -134,27 +134,43 @@ def test_all_kinds_of_coefficients(settings, method):
         assert guess.best == f"t{seed}"
 
 
-@pytest.mark.parametrize("objective", [mean_entropy, information_maximisation])
+@pytest.mark.parametrize("settings", [{}, {"granularity": "unit", "output_scale": True}])
 @pytest.mark.parametrize("norm", ["none", "per_task", "shared"])
-def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
+def test_superpositions_and_their_slopes_are_those_of_the_dense_sum(norm, settings):
     backbone, data = (lenet(), blobs) if norm == "none" else (resnet(norm), pictures)
     brief = Recipe(lr=0.03, epochs=0, min_steps=10)
-    learner = quick_learner(backbone, basis_recipe=brief, task_recipe=brief)
-    for seed in range(4):
-        (learner.learn_task if seed > 2 else learner.learn_basis)(f"t{seed}", data(seed))
+    learner = quick_learner(backbone, basis_recipe=brief, task_recipe=brief, **settings)
+    for seed in range(2):
+        learner.learn_basis(f"t{seed}", data(seed)).learn_task(f"u{seed}", data(2 + seed))
     inputs, tasks = data(0)[0], learner._known_tasks("all")
-    shares = torch.full((4,), 0.25, requires_grad=True)
-    mixed = {
-        layer: sum(shares[i] * task.view().weights[layer] for i, task in enumerate(tasks))
-        for layer in backbone.weights
-    }
-    mode = "batch" if norm == "per_task" else "eval"  # tasks' own statistics cannot be mixed
-    logits = backbone.forward(mixed, inputs, learner.shared_statistics_, mode)
-    slope = torch.autograd.grad(objective(logits), shares)[0]
     parts = [task.mixture() if task.mixture else task.view().weights for task in tasks]
     superposition = Superposition(backbone, learner.bank_, parts, 3, learner.shared_statistics_)
-    slopes = superposition.one_shot(inputs, objective)
-    torch.testing.assert_close(slopes, slope, atol=1e-5, rtol=1e-3)
+    learner.add_random_masks(20)  # a bank that grows changes nothing
+
+    def dense(shares):
+        total = dict.fromkeys(backbone.weights, 0)
+        for position, task in enumerate(tasks):
+            for place, (name, weight) in enumerate(task.view().weights.items()):
+                total[name] = total[name] + shares[position, place] * weight
+        return total
+
+    shares = torch.randn(4, len(backbone.layers), generator=torch.Generator().manual_seed(9))
+    shares.requires_grad_()
+    found, expected = superposition.weights(shares), dense(shares)
+    for name, weight in found.items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-4, atol=1e-5)
+    slopes = [
+        torch.autograd.grad(sum(each.square().sum() for each in weights.values()), shares)[0]
+        for weights in (found, expected)
+    ]
+    torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-4)
+    mode = "batch" if norm == "per_task" else "eval"  # tasks' own statistics cannot be mixed
+    for objective in (mean_entropy, information_maximisation):
+        even = torch.full_like(shares, 0.25, requires_grad=True)
+        logits = backbone.forward(dense(even), inputs, learner.shared_statistics_, mode)
+        slope = torch.autograd.grad(objective(logits), even)[0].sum(dim=1)
+        ranked = superposition.one_shot(inputs, objective)
+        torch.testing.assert_close(ranked, slope, atol=1e-5, rtol=1e-3)
 
 
 def test_tasks_without_a_profile_are_never_unknown(digits):
