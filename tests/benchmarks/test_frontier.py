@@ -1,8 +1,7 @@
-"""The frontier: what its trials are, and how the best of ours is compared at a budget of bytes."""
+"""The frontier: how the best of ours is compared at a budget of bytes."""
 
 import pytest
-from benchmarks.targets import find_target
-from benchmarks.targets.entries import SMOOTHING, with_budgets
+from benchmarks.targets.entries import with_budgets
 
 WHERE = {"benchmark": "b", "role": "evaluation"}
 
@@ -31,16 +30,3 @@ def test_the_best_that_fits_of_either_side_is_compared_on_the_same_tasks():
     assert found["other"] == "SupSup: sparse"  # of mean size 299; LoRA's is 302
     assert found["accuracy"] == pytest.approx(2.6 / 3)
     assert found["difference"] == pytest.approx(20 / 3)
-
-
-@pytest.mark.parametrize("scale", ["smoke", "small"])
-def test_labels_are_smoothed_where_the_row_says_so(scale):
-    smoothed = 0
-    for planned in find_target("frontier").plan(scale).planned:
-        recipe = planned.job.settings.get("recipe")
-        if recipe is not None:
-            assert recipe["label_smoothing"] == planned.columns["smoothing"]
-        if planned.columns["role"] == "development":
-            assert planned.job.settings["validation"]
-            smoothed += planned.columns["smoothing"] == SMOOTHING
-    assert smoothed > 0

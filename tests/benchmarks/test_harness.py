@@ -121,21 +121,6 @@ def test_an_interval_needs_five_draws_and_seeds_come_first():
     assert shown.rows == (("0", "80.0 ± 0.0%"), ("1", "81.0 ± 0.0%"))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"rows": [{"task": ["a"], "accuracy": [0.1, 0.2]}]}, "lists of several lengths"),
-        (None, "a record has target"),
-    ],
-)
-def test_what_is_no_record_is_named(tmp_path, change, says):
-    path = tmp_path / "hybrid.json"
-    record = json.loads((ROOT / "paper" / "results" / "hybrid.json").read_text())
-    path.write_text(json.dumps({**record, **change} if change else {}))
-    with pytest.raises(InputError, match=rf"hybrid\.json: .*{says}"):
-        read_record(path)
-
-
 def test_every_way_of_mixing_takes_the_same_step(monkeypatch):
     backbone = create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
     bank, losses = random_bank(backbone.layers, 4), []

@@ -55,28 +55,23 @@ def test_the_first_rows_are_those_of_the_preset(place):
     assert first.rows(found.values)[0]["seconds"] > 0
 
 
-def test_rates_are_tried_on_a_basis_task_by_validation_images():
-    rows = find_target("pretrained").plan("small").planned
-    tried = [each for each in rows if each.columns["role"] == "development"]
-    assert {each.job.settings["task"] for each in tried} == {0}
-    assert all(each.job.settings["validation"] for each in tried)
-    rest = [each for each in rows if each not in tried]
-    assert min(each.job.settings["task"] for each in rest) == 6
-    assert not any(each.job.settings.get("validation") for each in rest)
-    for method in ("LoRA, coded", "NOLA", "pruned network"):
-        rates = {each.columns["lr"] for each in tried if each.columns["method"] == method}
-        assert len(rates) == 3
+@pytest.mark.parametrize("name", ["frontier", "pretrained", "image-network", "sentences"])
+def test_settings_are_chosen_on_other_examples_than_they_are_judged_by(name):
+    tried, judged = [], []
+    for each in find_target(name).plan("small").planned:
+        chosen = tried if each.columns["role"] == "development" else judged
+        chosen.append(each.job.settings)
+    assert not any(each.get("validation") for each in judged)
+    if not all(each.get("validation") for each in tried):
+        last = max(max(each["tasks"]) for each in tried)
+        assert last < min(min(each["tasks"]) for each in judged)
 
 
-def test_budgets_are_settings_of_ours_and_checked_row_by_row():
+def test_budgets_are_checked_row_by_row():
     plan = find_target("image-network").plan("small")
     ours = [each for each in plan.planned if "budget" in each.columns]
-    assert {each.columns["budget"] for each in ours} == {150, 300, 500, 1000, 2000}
     for each in ours:
         assert each.job.settings["learner"]["max_bytes"] == each.columns["budget"]
-        assert each.job.settings["tasks"] == list(range(12, 20))  # in turn, in one learner
-    tried = [each for each in plan.planned if each.columns["role"] == "development"]
-    assert max(max(each.job.settings["tasks"]) for each in tried) < 12
     rows = [{"budget": 300, "bytes_per_task": 300}, {"budget": 300, "bytes_per_task": 301}, {}]
     assert [row.get("fits") for row in plan.finish(rows)] == [1.0, 0.0, None]
 

@@ -47,17 +47,6 @@ def test_clinc150_has_one_task_per_domain(clinc_root):
     assert outside == ["how tall is the moon", "tomorrow please"]
 
 
-def test_a_customer_of_clinc150_has_intents_of_any_domain(clinc_root, monkeypatch):
-    monkeypatch.setattr("benchmarks.streams.clinc.INTENTS", 3)
-    stream = clinc150(clinc_root, width=6, customers=8)
-    assert len({task.classes for task in stream}) > 1
-    assert any(set(task.classes) & set(domain) for task in stream for domain in DOMAINS.values())
-    task = clinc150(clinc_root, width=6, customers=9)["customer-7"]
-    assert task.classes == stream["customer-7"].classes
-    assert sorted(set(task.train.labels)) == list(task.classes)
-    assert len(task.train) == 3 * COUNTS["train"]
-
-
 @pytest.fixture
 def toy_mnist(monkeypatch):
     """600 images of each digit, all of one grey level, darker ones to train on."""
