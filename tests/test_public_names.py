@@ -1,19 +1,12 @@
 """The names at the top of the package: all resolve, and none costs anything before it is used."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import impresslearn
-
-
-def in_a_new_process(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    ).stdout.strip()
+from toys import in_a_new_process
 
 
 @pytest.mark.parametrize("name", impresslearn.__all__)
@@ -41,16 +34,18 @@ def test_unknown_name_is_an_attribute_error():
 
 
 def test_import_alone_loads_nothing_heavy():
-    loaded = in_a_new_process("import impresslearn, sys; print(*sys.modules)").split()
+    loaded = in_a_new_process("-c", "import impresslearn, sys; print(*sys.modules)").split()
     assert not {"torch", "numpy", "numba", "altair", "rich"} & set(loaded)
 
 
 def test_the_learner_loads_what_it_always_needs():
-    loaded = in_a_new_process("import impresslearn as il, sys; il.open_store; print(*sys.modules)")
+    loaded = in_a_new_process(
+        "-c", "import impresslearn as il, sys; il.open_store; print(*sys.modules)"
+    )
     assert "torch" in loaded.split()
     assert not {"scipy", "sklearn", "altair", "rich.table", "fastapi"} & set(loaded.split())
 
 
 def test_submodules_stay_reachable_in_any_order():
     code = "import impresslearn as il; print(il.streams.__name__, il.InputError.__name__)"
-    assert in_a_new_process(code) == "impresslearn.streams InputError"
+    assert in_a_new_process("-c", code) == "impresslearn.streams InputError"

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from export_cases import Tied, learned, model_of
+from export_cases import Tied, learned
 from safetensors import safe_open
 from torch import nn
 
@@ -14,11 +14,6 @@ from impresslearn.errors import InputError
 from impresslearn.export import export_module, export_task
 from impresslearn.networks import adapt
 from toys import ConvNet, blobs
-
-
-@pytest.fixture(scope="module")
-def learner():
-    return learned("lenet")[0]
 
 
 def read_weights(path):
@@ -42,29 +37,26 @@ def of_two_classes():
     return module
 
 
-def of_metadata(metadata):
-    return create_backbone(**json.loads(metadata["backbone"])).module
-
-
 @pytest.mark.parametrize(
     ("kind", "make"),
     [
-        *(("lenet", of_metadata), ("resnet per_task", of_metadata), ("resnet group", of_metadata)),
-        *(("convnet per_task", lambda _: of_two_classes()), ("tied", lambda _: Tied())),
+        *((kind, None) for kind in ("lenet", "resnet per_task", "resnet group")),
+        *(("convnet per_task", of_two_classes), ("tied", Tied)),
     ],
 )
 def test_weights_load_into_the_network(kind, make, tmp_path):
     learner, inputs = learned(kind)
-    path = export_task(model_of(learner), tmp_path / "new.safetensors")
+    path = export_task(learner.task_model("new"), tmp_path / "new.safetensors")
     tensors, metadata = read_weights(path)
-    module = make(metadata).eval()
+    spec = json.loads(metadata["backbone"])
+    assert spec == learner.backbone.spec
+    module = (make() if make else create_backbone(**spec).module).eval()
     state = module.state_dict()
     assert tensors.keys() <= state.keys()
     state.update(tensors)
     module.load_state_dict(state)
     torch.testing.assert_close(module(inputs)[:, :2], learner.logits(inputs, "new"))
     assert (metadata["task"], json.loads(metadata["classes"])) == ("new", ["c", "d"])
-    assert json.loads(metadata["backbone"]) == learner.backbone.spec
     assert metadata["fingerprint"] == learner.backbone.fingerprint()
     assert metadata["library"] == "impresslearn"
     assert metadata["library_version"]
@@ -85,10 +77,10 @@ class Fickle(nn.Linear):
 
 
 def test_networks_that_a_format_cannot_hold(tmp_path):
-    task = model_of(learned(adapt(Noted(16, 3), head="shared"))[0])
+    task = learned(adapt(Noted(16, 3), head="shared"))[0].task_model("new")
     with pytest.raises(InputError, match=r"Noted keeps a str as '_extra_state'"):
         export_task(task, tmp_path / "new.safetensors")
-    task = model_of(learned(adapt(Fickle(16, 3), head="shared"))[0])
+    task = learned(adapt(Fickle(16, 3), head="shared"))[0].task_model("new")
     with pytest.raises(InputError, match=r"torch.export cannot trace Fickle: .*safetensors") as e:
         export_task(task, tmp_path / "new.pt2", blobs()[0])
     assert "\n" not in str(e.value)
@@ -107,9 +99,9 @@ def test_a_program_has_the_modules_logits(kind, fold, example, tmp_path):
     learner, inputs = learned(kind)
     inputs = inputs if fold is None else inputs.reshape(-1, *fold)
     path = tmp_path / "new.pt2"
-    export_task(model_of(learner), path, inputs[:1].numpy() if example else None)
+    export_task(learner.task_model("new"), path, inputs[:1].numpy() if example else None)
     program, metadata = reload(path)
-    module = export_module(model_of(learner))
+    module = export_module(learner.task_model("new"))
     for count in (1, 2, 9) if learner.backbone.norm != "batch" else (2, 9):
         torch.testing.assert_close(program(inputs[:count]), module(inputs[:count]))
     if kind == "lenet":
@@ -118,8 +110,8 @@ def test_a_program_has_the_modules_logits(kind, fold, example, tmp_path):
 
 
 def test_free_sizes_need_an_example(tmp_path):
-    task = model_of(learned("resnet group")[0])
-    anything = model_of(learned(adapt(nn.Linear(16, 3), head="shared"))[0])
+    task = learned("resnet group")[0].task_model("new")
+    anything = learned(adapt(nn.Linear(16, 3), head="shared"))[0].task_model("new")
     for model, example, words in (
         (task, None, r"resnet18 takes inputs of any size \(3, \*, \*\); pass example="),
         (task, torch.zeros(0, 3, 8, 8), "example holds no input"),
@@ -131,9 +123,7 @@ def test_free_sizes_need_an_example(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_suffix_says_the_format(learner, tmp_path):
-    task = model_of(learner)
+def test_the_suffix_says_the_format(tmp_path):
+    task = learned("lenet")[0].task_model("new")
     assert export_task(task, str(tmp_path / "a.SAFETENSORS")) == tmp_path / "a.SAFETENSORS"
     assert read_weights(tmp_path / "a.SAFETENSORS")[1]["task"] == "new"
-    export_task(task, tmp_path / "c.pt2")
-    assert reload(tmp_path / "c.pt2")[1]["task"] == "new"

@@ -4,20 +4,19 @@ import copy
 
 import pytest
 import torch
-from export_cases import BACKBONES, IMAGES, learned, model_of
+from export_cases import BACKBONES, IMAGES, learned
 
-from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
-from toys import ConvNet, lenet, pictures
+from toys import ConvNet, pictures
 
 
 @pytest.mark.parametrize("kind", BACKBONES)
 def test_every_task_has_the_learners_logits(kind):
     learner, inputs = learned(kind)
     for name in ("basis", "new"):
-        module = export_module(model_of(learner, name))
+        module = export_module(learner.task_model(name))
         assert (module.task, module.classes) == (name, learner.tasks_[name].classes)
         assert not any(part.training for part in module.modules())
         assert not any(parameter.requires_grad for parameter in module.parameters())
@@ -32,14 +31,14 @@ def test_every_task_has_the_learners_logits(kind):
     if kind.startswith("resnet"):
         larger = pictures(6, size=12)[0]
         assert torch.equal(module(larger), learner.logits(larger, "new"))
-    if kind in ("lenet", "flattened"):
+    if kind == "lenet":
         assert torch.equal(module(inputs.reshape(-1, 1, 4, 4)), module(inputs))
 
 
 def test_statistics_are_those_of_the_task():
     learner, _ = learned("resnet per_task")
     for name in learner.tasks_:
-        network = export_module(model_of(learner, name)).networks[0]
+        network = export_module(learner.task_model(name)).networks[0]
         for buffer, value in learner.statistics_of(name).items():
             assert torch.equal(network.get_buffer(buffer), value)
     key = "stem.1.running_mean"
@@ -52,27 +51,14 @@ def test_statistics_are_those_of_the_task():
     assert torch.equal(exported(IMAGES), view.logits(backbone, IMAGES))
 
 
-def test_a_view_that_normalises_by_the_batch():
-    learner, inputs = learned("resnet per_task")
-    task = model_of(learner)
-    view = TaskView(task.view.weights, task.view.statistics, 2, mode="batch")
-    module = export_module(TaskModel(learner.backbone, view, "new", task.classes))
-    assert torch.equal(module(inputs), view.logits(learner.backbone, inputs))
-    assert not torch.equal(module(inputs), export_module(task)(inputs))
-
-
-def test_what_is_refused():
-    backbone = lenet()
-    view = TaskView(backbone.weights, None, 3, mode="train")
-    with pytest.raises(InputError, match="mode 'train' is still learned"):
-        export_module(TaskModel(backbone, view, "t", (0, 1, 2)))
-
-
 @pytest.mark.parametrize("kind", ["lenet", "tied", "resnet shared"])
 def test_nothing_is_shared_with_the_learner(kind):
     learner, inputs = learned(kind)
     before, fingerprint = learner.logits(inputs, "new"), learner.backbone.fingerprint()
-    first, second = export_module(model_of(learner)), export_module(model_of(learner))
+    first, second = (
+        export_module(learner.task_model("new")),
+        export_module(learner.task_model("new")),
+    )
     with torch.no_grad():
         for value in first.state_dict().values():
             value.fill_(1)

@@ -1,10 +1,8 @@
 """Where compiled loops cannot be had, others compute the same, with one warning at most."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+
+from toys import in_a_new_process
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
 
@@ -31,41 +29,26 @@ caching.CacheImpl._locator_classes = []
 UNCOMPILED = "import llvmlite.ir\nllvmlite.ir.IRBuilder.shuffle_vector = None\n"
 
 
-def in_a_new_process(code, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
 @pytest.fixture(scope="module")
 def computed():
     """The implementation's name, warnings and numbers of a process where nothing is missing."""
-    return in_a_new_process(COMPUTE)
+    return in_a_new_process("-c", COMPUTE).split()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "environment", "expected"),
     [
-        (NO_NUMBA, {}, ["reference", "0"]),
-        ("", {"NUMBA_DISABLE_JIT": "1"}, ["reference", "1"]),
-        (UNCOMPILED, {}, ["reference", "1"]),
-        (NO_CACHE, {}, ["cpu", "0"]),
+        pytest.param(NO_NUMBA, {}, ["reference", "0"], id="no Numba"),
+        pytest.param("", {"NUMBA_DISABLE_JIT": "1"}, ["reference", "1"], id="no JIT"),
+        pytest.param(UNCOMPILED, {}, ["reference", "1"], id="code that does not compile"),
+        pytest.param(NO_CACHE, {}, ["cpu", "0"], id="an installation that cannot be written to"),
     ],
-    ids=[
-        "no Numba", "no JIT", "code that does not compile",
-        "an installation that cannot be written to",
-    ],
-)  # fmt: skip
+)
 def test_slower_loops_compute_the_same(computed, tmp_path, broken, environment, expected):
     if broken in ("", UNCOMPILED):
         environment = environment | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    name, told, *numbers = in_a_new_process(broken + COMPUTE, **environment)
+    name, told, *numbers = in_a_new_process("-c", broken + COMPUTE, **environment).split()
     assert [name, told] == expected
     assert computed[:2] == ["cpu", "0"]
     assert list(map(float, numbers)) == pytest.approx(list(map(float, computed[2:])), rel=1e-5)

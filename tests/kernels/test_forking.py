@@ -2,8 +2,7 @@
 
 import multiprocessing
 import os
-import threading
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -24,32 +23,13 @@ def ends_well(work):
     return process.exitcode == 0
 
 
-@contextmanager
-def held(*locks):
-    """Keeps locks in another thread, as one does that is in the middle of its work."""
-    begun, over = threading.Event(), threading.Event()
-
-    def hold():
-        with ExitStack() as stack:
-            for lock in locks:
-                stack.enter_context(lock)
-            begun.set()
-            over.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    begun.wait()
-    yield
-    over.set()
-    thread.join()
-
-
 @needs_fork
 def test_a_child_finds_the_lock_free_and_the_parent_does_not():
-    lock = forkable_lock()
-    with held(lock):
-        assert ends_well(lambda: lock.__enter__())
-        assert not lock.acquire(blocking=False)
+    lock, another = forkable_lock(), ThreadPoolExecutor(1)
+    another.submit(lock.__enter__).result()  # as one that is in the middle of its work
+    assert ends_well(lambda: lock.__enter__())
+    assert not lock.acquire(blocking=False)
+    another.submit(lock.release).result()
     with lock:
         pass
 

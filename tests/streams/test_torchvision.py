@@ -2,8 +2,6 @@
 
 import importlib.util
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from urllib.error import URLError
 
@@ -13,7 +11,7 @@ import pytest
 from impresslearn.errors import MissingDataError, MissingDependencyError
 from impresslearn.streams import import_torchvision, rotated_mnist
 from impresslearn.streams.torchvision import load_cifar100, load_mnist
-from toys import refused
+from toys import in_a_new_process, refused
 
 needs_torchvision = pytest.mark.skipif(
     importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed"
@@ -46,7 +44,7 @@ from torchvision.models import resnet18
 from torchvision.transforms import v2
 assert torchvision.datasets is datasets
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    in_a_new_process("-c", code)
 
 
 @pytest.mark.parametrize(
