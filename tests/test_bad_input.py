@@ -37,24 +37,13 @@ def fresh(kind="lenet", empty=False):
 
 def state(learner):
     """All that a learner holds, as plain values."""
-    statistics = {name: learner.statistics_of(name) for name in learner.tasks_}
-    return {
-        "tasks": dict(learner.tasks_),
-        "masks": learner.bank_.infos,
-        "bits": [
-            layer.tolist()
-            for mask in map(learner.bank_.mask, learner.bank_.names)
-            for layer in mask.values()
-        ],
-        "coefficients": [
-            tensor.tolist() for each in learner.coefficients_.values() for tensor in each.tensors()
-        ],
-        "statistics": [
-            {key: value.tolist() for key, value in (each or {}).items()}
-            for each in (*statistics.values(), learner.shared_statistics_)
-        ],
-        "backbone": learner.backbone.fingerprint(),
-    }
+    parts = [learner.bank_.mask(name) for name in learner.bank_.names]
+    parts += [learner.statistics_of(name) or {} for name in learner.tasks_]
+    tensors = [value for part in parts for value in part.values()]
+    tensors += [value for each in learner.coefficients_.values() for value in each.tensors()]
+    tensors += (learner.shared_statistics_ or {}).values()
+    values = [tensor.tolist() for tensor in tensors]
+    return dict(learner.tasks_), learner.bank_.infos, values, learner.backbone.fingerprint()
 
 
 def assert_as_if_nothing_had_happened(learner, before, untouched, data):
@@ -75,13 +64,10 @@ def learn(data, name="new"):
 
 MISTAKES = [
     lambda it: it.predict(X, "digit"),
-    lambda it: it.predict(X, ["digits"] * 95 + ["leters"]),
     lambda it: it.infer_task(X, among="new"),
     lambda it: it.score((X, Y + 7), "digits"),
     *learn("/nowhere"),
     *learn((X[:, :9], Y)),
-    *learn((X[:0], Y[:0])),
-    *learn((X, torch.full((96,), 4))),
     *learn((NAN, Y)),
     *learn((X, torch.arange(96) % 7)),
     *learn((X, Y), "digits"),

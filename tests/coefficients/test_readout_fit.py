@@ -14,21 +14,10 @@ def examples(count: int = 300, features: int = 96, classes: int = 4):
     return centres[targets] + torch.randn(count, features, generator=generator), targets
 
 
-def fit_of(dimensions: int) -> ReadoutFit:
-    features, targets = examples()
-    projection = Projection.of(features, dimensions, 0, True)
-    return ReadoutFit(features, targets, 4, projection=projection, bias=True)
-
-
-def test_features_lose_a_projection_to_fewer_where_each_weight_has_a_bit():
-    weights = 96 * 4
-    assert fit_of(16).within(weights - 1).is_projected
-    assert not fit_of(16).within(weights).is_projected
-    assert fit_of(96).within(weights).is_projected  # it loses nothing
-
-
 def test_codes_keep_within_their_bits_and_few_bits_take_few_components():
-    fit, sizes = fit_of(96), []
+    features, targets = examples()
+    projection = Projection.of(features, 96, 0, True)
+    fit, sizes = ReadoutFit(features, targets, 4, projection=projection, bias=True), []
     for max_bits in (80, 200, 800):
         (weights, _), (grid, _) = fit.rounded(1e-6, max_bits)
         levels = torch.round(weights / grid.step).long().numpy()

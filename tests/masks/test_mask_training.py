@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from impresslearn import Recipe, adapt, create_backbone
+from impresslearn import Recipe, adapt
 from impresslearn.data import to_batches
 from impresslearn.masks import accuracy, prune, train_mask
 from impresslearn.masks.edge_popup import RULES, top_mask
@@ -14,6 +14,18 @@ from impresslearn.networks.prediction import TaskView
 from toys import ConvNet, blobs, lenet, pictures, refused, same
 
 RECIPE = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
+
+
+@pytest.fixture
+def backbone():
+    return lenet(2)
+
+
+@pytest.fixture
+def clouds():
+    """Two clouds of points, and their names."""
+    inputs, targets = blobs(classes=2)
+    return inputs, ["left" if target else "right" for target in targets]
 
 
 def ones_of(mask):
@@ -62,7 +74,7 @@ def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(
 
 
 def test_pruning_keeps_the_largest_weights(clouds):
-    backbone = create_backbone("linear", 2, init="kaiming_normal", in_features=10)
+    backbone = lenet(2, init="kaiming_normal")
     # Without training the first weights decide.
     nothing = Recipe(epochs=0, min_steps=0)
     mask = prune(backbone, clouds, sparsity=0.8, rounds=1, recipe=nothing).mask

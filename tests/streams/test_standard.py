@@ -16,9 +16,7 @@ from impresslearn.streams import (
     split_cifar100,
     standard,
 )
-from impresslearn.streams.pixels import Pixels
 from impresslearn.streams.standard import DIGITS_MEAN, DIGITS_STD
-from impresslearn.streams.torchvision import channels_first
 from toys import cifar_arrays, refused
 
 
@@ -79,22 +77,15 @@ def test_upright_mnist_is_mnist(mnist_root):
 NAMES = tuple(f"class-{i:02d}" for i in range(100))
 
 
-def toy_splits(root, download):
-    arrays, splits = cifar_arrays(), []
-    for part in ("train", "test"):
-        labels = np.asarray(NAMES)[arrays[f"{part}_labels"]]
-        splits.append(Pixels(channels_first(arrays[f"{part}_images"]), labels))
-    return splits
-
-
 @pytest.fixture
-def toy_cifar(monkeypatch):
-    monkeypatch.setattr(standard, "load_cifar100", toy_splits)
+def toy_cifar(tmp_path):
+    """A root with a subset of CIFAR-100."""
+    np.savez(tmp_path / "cifar100-subset.npz", **cifar_arrays())
+    return partial(split_cifar100, root=tmp_path, subset=True)
 
 
-@pytest.mark.usefixtures("toy_cifar")
-def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images():
-    stream = split_cifar100()
+def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images(toy_cifar):
+    stream = toy_cifar()
     assert (len(stream), stream.names[:2]) == (20, ("cifar100-00", "cifar100-01"))
     assert sorted(name for task in stream for name in task.classes) == sorted(NAMES)
     task = stream[3]
@@ -105,16 +96,15 @@ def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images():
         torch.testing.assert_close(image[:, 5, 7], (grey - mean) / std)
         assert (image[:, 2, 9] > 0).tolist() == [False, True, False]
     assert task.train.augment is not None
-    assert task.test.augment is split_cifar100(augment=False)[0].train.augment is None
-    assert split_cifar100(tasks=2)[1].classes == stream[1].classes
-    assert split_cifar100(seed=1)[1].classes != stream[1].classes
+    assert task.test.augment is toy_cifar(augment=False)[0].train.augment is None
+    assert toy_cifar(tasks=2)[1].classes == stream[1].classes
+    assert toy_cifar(seed=1)[1].classes != stream[1].classes
 
 
-@pytest.mark.usefixtures("toy_cifar")
-def test_classes_and_normalisation_may_be_those_of_a_pretrained_network():
+def test_classes_and_normalisation_may_be_those_of_a_pretrained_network(toy_cifar):
     order = [32, 6, 97, 84, 0, 44]
     chosen = {"classes_per_task": 3, "classes": order, "mean": [0.5, 0.25, 0.5], "std": [2, 2, 4]}
-    first, second = split_cifar100(tasks=2, **chosen)
+    first, second = toy_cifar(tasks=2, **chosen)
     assert first.settings["classes"] == [NAMES[place] for place in (32, 6, 97)]
     assert second.classes == (NAMES[0], NAMES[44], NAMES[84])
     grey = 2 * 6 / 255
@@ -122,21 +112,19 @@ def test_classes_and_normalisation_may_be_those_of_a_pretrained_network():
     torch.testing.assert_close(first.test.inputs[0][:, 5, 7], expected)
 
 
-def test_a_subset_of_cifar_is_read_from_an_archive(tmp_path):
-    make = partial(split_cifar100, root=tmp_path, subset=True)
-    refused("npz: put the archive there", make, error=MissingDataError)
+def test_other_archives_of_cifar_are_refused(toy_cifar, tmp_path):
+    assert toy_cifar()[0].settings["subset"] is True
     path = tmp_path / "cifar100-subset.npz"
-    np.savez(path, **cifar_arrays())
-    task = make()[0]
-    assert task.settings["subset"] is True
-    assert len(task.train) == 20
-    np.savez(path, **cifar_arrays() | {"train_images": np.zeros((400, 9), np.uint8)})
-    refused("must be an archive of", make)
-    names = {"train_labels": np.arange(400) % 7}
-    np.savez(path, **cifar_arrays() | names)
-    refused("need 100 classes, got 7", make)
+    for arrays, line in (
+        ({"train_images": np.zeros((400, 9), np.uint8)}, "must be an archive of"),
+        ({"train_labels": np.arange(400) % 7}, "need 100 classes, got 7"),
+    ):
+        np.savez(path, **cifar_arrays() | arrays)
+        refused(line, toy_cifar)
     path.write_bytes(b"PK\x03\x04 broken")
-    refused("must be an archive of", make)
+    refused("must be an archive of", toy_cifar)
+    path.unlink()
+    refused("npz: put the archive there", toy_cifar, error=MissingDataError)
 
 
 def test_the_real_subset(cifar100_root):
