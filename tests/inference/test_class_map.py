@@ -18,8 +18,8 @@ def learner():
     network = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Tanh(), torch.nn.Linear(24, 3))
     backbone = il.adapt(network, input_shape=(16,))
     learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
-    for name, data in TASKS.items():
-        learner.learn_task(name, (data[0][:200], data[1][:200]))
+    for name, (inputs, labels) in TASKS.items():
+        learner.learn_task(name, (inputs[:200], labels[:200]))
     return learner
 
 
@@ -65,8 +65,6 @@ def test_a_map_grows_and_is_kept_as_bytes():
             assert float(error.max()) < 0.6
     some = torch.cat([table[:20] for table, _ in drawn.values()])
     assert torch.equal(read.evidence(some, "abc"), grown.evidence(some, "abc"))
-    best = at_once.evidence(some, "abc").argmax(dim=1)
-    assert (best == grown.evidence(some, "abc").argmax(dim=1)).float().mean() > 0.9
     assert read.nbytes < 400
     assert list(read.keeping("b").codes) == ["b"]
 
