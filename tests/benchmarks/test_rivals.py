@@ -5,7 +5,6 @@ from importlib.util import find_spec
 import pytest
 import torch
 from benchmarks.rivals import METHODS, BestMask, SklearnClassifier, bitfit, create_method, pruned
-from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
@@ -110,21 +109,3 @@ def test_classifiers_are_scikit_learn_s(name, model):
     support = len(getattr(model, "support_", ()))
     size = 4 * (support * (16 + 2) + 3 + 3 + 1) if support else 4 * 3 * (16 + 1)
     assert method.tasks_["a"].breakdown == {"classifier": size, "labels": 2}
-
-
-def test_a_probe_of_components_is_that_of_a_pipeline_that_all_tasks_share():
-    options = {"C": 0.1, "components": 3}
-    method = SklearnClassifier(lenet(), **options).learn_task("a", DATA)
-    inputs, labels = (part.numpy() for part in DATA)
-    pca = PCA(3, random_state=0).fit(inputs)
-    probe = LogisticRegression(C=0.1, max_iter=1000).fit(pca.transform(inputs), labels)
-    assert (method.predict(DATA[0], "a") == probe.predict(pca.transform(inputs))).all()
-    assert method.tasks_["a"].breakdown["classifier"] == 4 * 3 * (3 + 1)
-    assert method.shared_bytes == 4 * (3 + 1) * 16
-    other = blobs(5)
-    inputs, labels = (part.numpy() for part in other)
-    probe.fit(pca.transform(inputs), labels)
-    method.learn_task("b", other)
-    assert method.score(other, "b") == probe.score(pca.transform(inputs), labels)
-    coded = SklearnClassifier(lenet(), precision="int4", **options).learn_task("a", DATA)
-    assert coded.tasks_["a"].bytes < method.tasks_["a"].bytes

@@ -5,7 +5,6 @@ import pytest
 from benchmarks.jobs import Job, JobContext, run_job
 from benchmarks.targets import find_target
 from benchmarks.work.inputs import load_backbone, load_task
-from benchmarks.work.learning import learn_by_settings
 
 import impresslearn as il
 from impresslearn.networks.architectures import resnet20
@@ -87,18 +86,3 @@ def test_others_are_learned_by_name(place, method, floats):
     assert 4 * floats <= values["bytes_per_task"] < 40 * floats
     assert values["prediction_bytes"] == values["bytes_per_task"]  # nothing to be recognised by
     assert 0 <= values["accuracy"] <= 1
-
-
-def test_a_customer_is_learned_from_its_images_over_the_masks_of_others():
-    plan = find_target("customers").plan("smoke").planned
-    ours = [each for each in plan if each.columns["setting"] == "the preset's price"]
-    assert {each.columns["labels"] for each in ours} == {100, 20}
-    assert len({need.key for need in ours[0].job.needs}) == 6
-    some = ours[0].job.needs[:2]
-    masks = [run_job(need, (), JobContext()) for need in some]
-    settings = {**ours[0].job.settings, "tasks": [6, 7], "features": [0, 1]}
-    found = run_job(Job(learn_by_settings, settings, some), masks, JobContext()).values
-    rows = ours[0].rows(found)
-    assert [row["labels"] for row in rows] == [100, 100]
-    assert rows[0]["task"] != rows[1]["task"]
-    assert all(row["accuracy"] > 0.5 and row["bytes_per_task"] < 1000 for row in rows)

@@ -13,7 +13,6 @@ from impresslearn.streams import standard
 from impresslearn.streams.pixels import Pixels, rotate
 from impresslearn.streams.standard import MNIST_MEAN, MNIST_STD
 from impresslearn.streams.torchvision import channels_first
-from toys import refused
 
 DOMAINS = {"travel": ["flight", "hotel", "visa"], "banking": ["transfer", "balance"]}
 TEMPLATES = ("please {}", "{} now", "i want a {}", "what about my {}", "{} for tomorrow please")
@@ -75,12 +74,8 @@ def test_a_customer_has_its_own_angle_classes_and_images():
     assert mnist_customers(tasks=1, seed=4)[0].settings != stream[0].settings
 
 
-@pytest.fixture
-def image_root(tmp_path):
-    """Six classes, four training and two test images each; class i has grey level 10 * i.
-
-    The level fills the centre that crop and resizing see, between white borders.
-    """
+def test_tasks_of_imagenet_are_normalised_centre_crops(tmp_path):
+    """Class i has grey level 10 * i in the centre, between white borders."""
     image = pytest.importorskip("PIL.Image")
     for label in range(6):
         pixels = np.full((12, 20, 3), 255, np.uint8)
@@ -88,21 +83,13 @@ def image_root(tmp_path):
         for number, split in enumerate(["train"] * 4 + ["val"] * 2):
             folder = tmp_path / split / f"n{label}"
             folder.mkdir(parents=True, exist_ok=True)
-            turned = pixels if number % 2 else pixels.transpose(1, 0, 2).copy()
-            image.fromarray(turned).save(folder / f"{number}.png")
-    return tmp_path
-
-
-def test_tasks_of_imagenet_are_normalised_centre_crops(image_root):
-    stream = split_imagenet(image_root, classes_per_task=2, size=6)
+            image.fromarray(pixels).rotate(90 * number, expand=True).save(folder / f"{number}.png")
+    stream = split_imagenet(tmp_path, classes_per_task=2, size=6)
     assert stream.names == ("imagenet-00", "imagenet-01", "imagenet-02")
     train = stream[0].train
     assert train.inputs.shape == (8, 3, 6, 6)
-    assert train.augment is not None
-    assert stream[0].test.augment is None
+    assert train.augment is not stream[0].test.augment is None
     mean, std = torch.tensor(image_streams.MEAN), torch.tensor(image_streams.STD)
     for image, label in zip(train.inputs, train.labels, strict=True):
         expected = (torch.full((3,), 10 * int(label[1:]) / 255) - mean) / std
         torch.testing.assert_close(image, expected[:, None, None].expand(3, 6, 6))
-    (image_root / "val" / "n5").rename(image_root / "n5")
-    refused("class 'n5' has no folder in .*val", split_imagenet, image_root, classes_per_task=6)

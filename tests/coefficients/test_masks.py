@@ -1,12 +1,9 @@
-"""Mixtures of masks against a plain reference, and how they start."""
+"""Mixtures of masks against a plain reference."""
 
 import pytest
 import torch
 
-from impresslearn.coefficients import Coefficients, CoefficientSpec
-from impresslearn.coefficients.learning import trainable_numbers
-from impresslearn.coefficients.masks import MaskMixture, mix
-from impresslearn.errors import InputError
+from impresslearn.coefficients.masks import mix
 from impresslearn.masks import random_bank
 from toys import lenet, resnet
 
@@ -43,33 +40,3 @@ def test_weights_are_those_of_the_formula(backbone, per_unit, scaled, residual):
     wanted = reference(bank, backbone, alphas, scales, residual)
     for name, weight in mixed.items():
         torch.testing.assert_close(weight, wanted[name], rtol=1e-4, atol=1e-5)
-
-
-SIZES = {"examples": 100, "num_classes": 3, "steps": 300}
-
-
-@pytest.mark.parametrize("price", [None, 1.0])
-@pytest.mark.parametrize("granularity", ["layer", "unit"])
-def test_a_new_task_starts_with_equal_coefficients(backbone, granularity, price):
-    bank = random_bank(backbone.layers, 4, 0.5)
-    spec = CoefficientSpec(granularity, True, price)
-    coefficients: Coefficients = trainable_numbers(backbone, bank, spec, **SIZES).result()
-    assert coefficients.parts[0] == MaskMixture(granularity == "unit", True)
-    for alpha in coefficients.alpha:
-        assert (alpha - alpha.flatten()[0]).abs().max() < 1e-6
-        assert price or alpha.flatten()[0] == 0.25
-    assert all(torch.equal(scale, torch.ones_like(scale)) for scale in coefficients.output_scale)
-    assert (coefficients.grids is None) == (price is None)
-
-
-def test_present_numbers_go_on_where_they_were(backbone):
-    bank = random_bank(backbone.layers, 4, 0.5)
-    for price in (None, 1.0):
-        spec = CoefficientSpec("unit", False, price)
-        present = trainable_numbers(backbone, bank, spec, **SIZES).result()
-        again = trainable_numbers(backbone, bank, spec, **SIZES, present=present).result()
-        for one, two in zip(present.tensors(), again.tensors(), strict=True):
-            torch.testing.assert_close(one, two, rtol=2e-3, atol=1e-4)
-        other = CoefficientSpec("layer", False, price)
-        with pytest.raises(InputError, match="coefficients of another kind"):
-            trainable_numbers(backbone, bank, other, **SIZES, present=present)

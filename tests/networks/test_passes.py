@@ -79,20 +79,10 @@ def gathers(remember):
     return odd
 
 
-def batch_renorm(self, x):
-    mean, deviation = self.seen, 1 + self.var
-    if self.training:
-        mean, deviation = x.mean(0), x.std(0) + 1e-5
-        self.seen.lerp_(mean.detach(), 0.1)
-        self.var.lerp_(deviation.detach() - 1, 0.1)
-    return (x - mean) / deviation
-
-
 BUFFER, SOMETHING = "gathers the buffer seen", "gathers something"
 GATHERED = [
     (gathers(lambda m, mean: m.seen.lerp_(mean, 1e-6)), BUFFER),
     (gathers(lambda m, mean: m.seen.any() or m.seen.copy_(mean)), BUFFER),  # the first batch
-    (batch_renorm, BUFFER),
     (gathers(lambda m, mean: setattr(m, "state", m.state + mean / 1e3)), SOMETHING),
     (gathers(lambda m, mean: m.plain.add_(mean)), SOMETHING),
     (gathers(lambda m, mean: m.past.append(mean)), SOMETHING),

@@ -1,18 +1,11 @@
-"""What is random about a stream: the same on every machine, and refused where it cannot be."""
+"""What is random about a stream is the same on every machine."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.streams.draws import (
-    draw_angles,
-    hold_out,
-    seeded,
-    spread_angles,
-    stratified_sample,
-)
-from toys import refused
+from impresslearn.streams.draws import draw_angles, seeded, spread_angles, stratified_sample
 
 
 @pytest.mark.parametrize(
@@ -51,15 +44,3 @@ def test_stratified_samples_keep_the_proportions(sizes, share, seed):
     assert (np.diff(chosen) > 0).all()
     taken = np.bincount(labels[chosen], minlength=len(sizes))
     assert (np.abs(taken - np.array(sizes) * count / len(labels)) < 1 + 1e-9).all()
-
-
-def test_hold_out_splits_everything_in_two():
-    labels = np.array(list("aabbbbcccc") * 10)
-    kept, held = hold_out(labels, 0.2, 0, "test")
-    assert sorted([*kept, *held]) == list(range(100))
-    assert np.unique(labels[held], return_counts=True)[1].tolist() == [4, 8, 8]
-    again, other = (hold_out(labels, 0.2, 0, purpose)[1] for purpose in ("test", "validation"))
-    assert held.tolist() == again.tolist() != other.tolist()
-    for fraction, count in ((0.01, 0), (0.99, 10)):
-        message = f"test={fraction} of 10 examples is {count}"
-        refused(message, hold_out, np.zeros(10), fraction, 0, "test")
