@@ -1,15 +1,21 @@
-"""An exported module computes what the learner does and shares nothing with it."""
+"""Exported modules and files compute what the learner does, without it."""
 
 import copy
+import json
+import warnings
 
 import pytest
 import torch
-from export_cases import BACKBONES, IMAGES, learned
+from export_cases import BACKBONES, IMAGES, Tied, learned
+from safetensors import safe_open
+from torch import nn
 
-from impresslearn.export import TaskModel, export_module
+from impresslearn import create_backbone
+from impresslearn.errors import InputError
+from impresslearn.export import TaskModel, export_module, export_task
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
-from toys import ConvNet, pictures
+from toys import ConvNet, blobs, pictures
 
 
 @pytest.mark.parametrize("kind", BACKBONES)
@@ -60,3 +66,116 @@ def test_nothing_is_shared_with_the_learner(kind):
     again = copy.deepcopy(second)
     assert (again.task, again.classes) == ("new", ("c", "d"))
     assert torch.equal(again(inputs), before)
+
+
+def read_weights(path):
+    """(tensors, metadata) of a safetensors file."""
+    with safe_open(path, "pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
+
+
+def reload(path):
+    """(module, metadata) of a .pt2 file."""
+    about = {"impresslearn.json": ""}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.load(path, extra_files=about)
+    return program.module(), json.loads(about["impresslearn.json"])
+
+
+def of_two_classes():
+    module = ConvNet()
+    module.head = nn.Linear(8, 2)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        *((kind, None) for kind in ("lenet", "resnet per_task", "resnet group")),
+        *(("convnet per_task", of_two_classes), ("tied", Tied)),
+    ],
+)
+def test_weights_load_into_the_network(kind, make, tmp_path):
+    learner, inputs = learned(kind)
+    path = export_task(learner.task_model("new"), tmp_path / "new.safetensors")
+    tensors, metadata = read_weights(path)
+    spec = json.loads(metadata["backbone"])
+    assert spec == learner.backbone.spec
+    module = (make() if make else create_backbone(**spec).module).eval()
+    state = module.state_dict()
+    assert tensors.keys() <= state.keys()
+    state.update(tensors)
+    module.load_state_dict(state)
+    torch.testing.assert_close(module(inputs)[:, :2], learner.logits(inputs, "new"))
+    assert (metadata["task"], json.loads(metadata["classes"])) == ("new", ["c", "d"])
+    assert metadata["fingerprint"] == learner.backbone.fingerprint()
+    assert metadata["library"] == "impresslearn"
+    assert metadata["library_version"]
+
+
+class Noted(nn.Linear):
+    def get_extra_state(self):
+        return "a note"
+
+    def set_extra_state(self, state):
+        pass
+
+
+class Fickle(nn.Linear):
+    def forward(self, inputs):
+        logits = super().forward(inputs)
+        return logits if logits.sum() > 0 else logits.clone()
+
+
+def test_networks_that_a_format_cannot_hold(tmp_path):
+    task = learned(adapt(Noted(16, 3), head="shared"))[0].task_model("new")
+    with pytest.raises(InputError, match=r"Noted keeps a str as '_extra_state'"):
+        export_task(task, tmp_path / "new.safetensors")
+    task = learned(adapt(Fickle(16, 3), head="shared"))[0].task_model("new")
+    with pytest.raises(InputError, match=r"torch.export cannot trace Fickle: .*safetensors") as e:
+        export_task(task, tmp_path / "new.pt2", blobs()[0])
+    assert "\n" not in str(e.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "fold", "example"),
+    [
+        ("lenet", None, False),
+        ("lenet", (1, 4, 4), True),
+        *((kind, None, True) for kind in ("transformer", "resnet batch", "resnet per_task")),
+    ],
+)
+def test_a_program_has_the_modules_logits(kind, fold, example, tmp_path):
+    learner, inputs = learned(kind)
+    inputs = inputs if fold is None else inputs.reshape(-1, *fold)
+    path = tmp_path / "new.pt2"
+    export_task(learner.task_model("new"), path, inputs[:1].numpy() if example else None)
+    program, metadata = reload(path)
+    module = export_module(learner.task_model("new"))
+    for count in (1, 2, 9) if learner.backbone.norm != "batch" else (2, 9):
+        torch.testing.assert_close(program(inputs[:count]), module(inputs[:count]))
+    if kind == "lenet":
+        assert torch.equal(program(inputs), learner.logits(inputs, "new"))
+    assert (metadata["task"], json.loads(metadata["classes"])) == ("new", ["c", "d"])
+
+
+def test_free_sizes_need_an_example(tmp_path):
+    task = learned("resnet group")[0].task_model("new")
+    anything = learned(adapt(nn.Linear(16, 3), head="shared"))[0].task_model("new")
+    for model, example, words in (
+        (task, None, r"resnet18 takes inputs of any size \(3, \*, \*\); pass example="),
+        (task, torch.zeros(0, 3, 8, 8), "example holds no input"),
+        (task, torch.zeros(2, 8, 8, 3), "channels come first"),
+        (anything, None, "Linear takes inputs of any size; pass example="),
+    ):
+        with pytest.raises(InputError, match=words):
+            export_task(model, tmp_path / "new.pt2", example=example)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_suffix_says_the_format(tmp_path):
+    task = learned("lenet")[0].task_model("new")
+    assert export_task(task, str(tmp_path / "a.SAFETENSORS")) == tmp_path / "a.SAFETENSORS"
+    assert read_weights(tmp_path / "a.SAFETENSORS")[1]["task"] == "new"

@@ -1,4 +1,4 @@
-"""Any module as a frozen network: what is kept, and what is masked."""
+"""Any module as a frozen network: what is kept, which weights masks cover, and what they do."""
 
 from unittest.mock import Mock
 
@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from impresslearn.networks import adapt
+from impresslearn.networks.layers import MaskableLayer, maskable_layers
+from models import Columns, Patches, Tied
 
 MODES = ("train", "frozen", "eval", "batch")
 
@@ -82,3 +84,108 @@ def test_instance_norms_do_the_same_in_learning_and_in_prediction(norm, images):
     expected = module.eval()(images)
     for mode in MODES:
         torch.testing.assert_close(backbone.forward({}, images, mode=mode), expected)
+
+
+def names(module, **chosen):
+    return [layer.name for layer in maskable_layers(module, **chosen)]
+
+
+def test_layers_come_in_module_order_without_biases_norms_and_others():
+    module = nn.Sequential(
+        nn.Embedding(5, 4),
+        nn.Conv1d(4, 6, 3),
+        nn.BatchNorm1d(6),
+        nn.ConvTranspose1d(6, 6, 3),
+        nn.Sequential(nn.Conv2d(6, 4, (3, 5), groups=2), nn.ReLU()),
+        nn.Conv3d(4, 2, 1),
+        nn.LayerNorm(2),
+        nn.Linear(2, 3),
+    )
+    assert maskable_layers(module) == (
+        MaskableLayer("1.weight", (6, 4, 3)),
+        MaskableLayer("4.0.weight", (4, 3, 3, 5)),
+        MaskableLayer("5.weight", (2, 4, 1, 1, 1)),
+        MaskableLayer("7.weight", (3, 2)),
+    )
+    (alone,) = maskable_layers(nn.Linear(3, 2))
+    assert alone == MaskableLayer("weight", (2, 3))
+    assert (alone.units, alone.fan_in, alone.numel) == (2, 3, 6)
+
+
+def test_packed_projections_are_three_layers_and_conv1d_has_its_units_in_columns():
+    packed, separate = nn.MultiheadAttention(6, 2), nn.MultiheadAttention(6, 2, kdim=4, vdim=5)
+    assert [(layer.name, layer.shape) for layer in maskable_layers(packed)] == [
+        *((f"in_proj_weight.{third}", (6, 6)) for third in "qkv"),
+        ("out_proj.weight", (6, 6)),
+    ]
+    assert [(layer.name, layer.shape) for layer in maskable_layers(separate)] == [
+        ("q_proj_weight", (6, 6)),
+        ("k_proj_weight", (6, 4)),
+        ("v_proj_weight", (6, 5)),
+        ("out_proj.weight", (6, 6)),
+    ]
+    first = maskable_layers(Columns())[0]
+    assert (first.name, first.shape, first.units, first.fan_in) == ("0.weight", (24, 16), 24, 16)
+
+
+def test_include_and_skip_by_name_or_pattern():
+    pair = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    for chosen in ({"skip": {"0.weight"}}, {"include": ["1*"]}, {"include": "*", "skip": ["0.*"]}):
+        assert names(pair, **chosen) == ["1.weight"]
+    packed = nn.MultiheadAttention(6, 2)  # a third, or all thirds, of its weight
+    assert names(packed, include=["in_proj_weight"]) == [f"in_proj_weight.{t}" for t in "qkv"]
+    assert names(packed, skip=["*.k", "out*"]) == ["in_proj_weight.q", "in_proj_weight.v"]
+
+
+def test_embeddings_and_what_is_tied_to_them_are_masked_only_if_included():
+    assert names(Tied()) == ["hidden.weight"]
+    assert names(Tied(), include=["hidden.weight", "tokens.weight"]) == [
+        "tokens.weight",
+        "hidden.weight",
+    ]
+    assert names(Tied(), include=["*"]) == ["tokens.weight", "hidden.weight"]
+    inputs = torch.arange(6).view(2, 3)
+    backbone, module = adapt(Tied(), include=["tokens.weight"], head="shared"), Tied()
+    half = {"tokens.weight": backbone.weights["tokens.weight"] * 0.5}
+    module.load_state_dict(backbone.module.state_dict())
+    module.tokens.weight.data *= 0.5
+    torch.testing.assert_close(backbone.forward(half, inputs), module(inputs))
+
+
+@pytest.mark.parametrize("make", [Patches, Columns, lambda: Attention(4, 5), lambda: Attention()])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_effective_weights_are_what_the_module_computes_with(make, gradients):
+    backbone, inputs = adapt(make()), inputs_of(make)
+    plain = backbone.forward({}, inputs)
+    torch.testing.assert_close(backbone.forward(backbone.weights, inputs), plain)
+    for layer in backbone.layers:
+        scales = torch.rand(layer.shape).requires_grad_(gradients)
+        effective = {layer.name: backbone.weights[layer.name] * scales}
+        module = make()
+        module.load_state_dict(backbone.module.state_dict())
+        with torch.no_grad():
+            layer.of(module.get_parameter(layer.parameter)).mul_(scales)
+        logits = backbone.forward(effective, inputs)
+        torch.testing.assert_close(logits, module.eval()(inputs), atol=1e-5, rtol=1e-4)
+        assert not torch.allclose(logits, plain, atol=1e-6)
+        if gradients:
+            logits.square().sum().backward()
+            assert scales.grad.abs().sum() > 0
+
+
+class Attention(nn.Module):
+    """Attention over (n, 7, 6), to itself or to its first columns, and a head."""
+
+    def __init__(self, kdim=None, vdim=None):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, kdim=kdim, vdim=vdim, batch_first=True)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        keys = inputs[..., : self.attention.kdim], inputs[..., : self.attention.vdim]
+        return self.head(self.attention(inputs, *keys, need_weights=False)[0].mean(1))
+
+
+def inputs_of(make):
+    shape = {Patches: (5, 3, 8, 8), Columns: (5, 16)}.get(make, (5, 7, 6))
+    return torch.randn(shape)
