@@ -11,11 +11,10 @@ from safetensors import safe_open
 from torch import nn
 
 from impresslearn import create_backbone
-from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module, export_task
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
-from toys import ConvNet, blobs, pictures
+from toys import ConvNet, blobs, pictures, refused
 
 
 @pytest.mark.parametrize("kind", BACKBONES)
@@ -114,28 +113,16 @@ def test_weights_load_into_the_network(kind, make, tmp_path):
     assert metadata["library_version"]
 
 
-class Noted(nn.Linear):
-    def get_extra_state(self):
-        return "a note"
-
-    def set_extra_state(self, state):
-        pass
-
-
 class Fickle(nn.Linear):
     def forward(self, inputs):
         logits = super().forward(inputs)
         return logits if logits.sum() > 0 else logits.clone()
 
 
-def test_networks_that_a_format_cannot_hold(tmp_path):
-    task = learned(adapt(Noted(16, 3), head="shared"))[0].task_model("new")
-    with pytest.raises(InputError, match=r"Noted keeps a str as '_extra_state'"):
-        export_task(task, tmp_path / "new.safetensors")
+def test_a_network_that_torch_cannot_trace(tmp_path):
     task = learned(adapt(Fickle(16, 3), head="shared"))[0].task_model("new")
-    with pytest.raises(InputError, match=r"torch.export cannot trace Fickle: .*safetensors") as e:
-        export_task(task, tmp_path / "new.pt2", blobs()[0])
-    assert "\n" not in str(e.value)
+    line = r"torch.export cannot trace Fickle: .*safetensors"
+    refused(line, export_task, task, tmp_path / "new.pt2", blobs()[0])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,8 +157,7 @@ def test_free_sizes_need_an_example(tmp_path):
         (task, torch.zeros(2, 8, 8, 3), "channels come first"),
         (anything, None, "Linear takes inputs of any size; pass example="),
     ):
-        with pytest.raises(InputError, match=words):
-            export_task(model, tmp_path / "new.pt2", example=example)
+        refused(words, export_task, model, tmp_path / "new.pt2", example=example)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""A frozen network: its forward pass changes nothing, and copies are whole."""
+"""A frozen network: its passes change nothing, copies are whole, parts of a batch are even."""
 
 import copy
 import pickle
@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
 from impresslearn.networks import adapt, create_backbone
+from impresslearn.networks.prediction import BATCH, TaskView
+from toys import blobs
 
 MODES = ("train", "frozen", "eval", "batch")
 
@@ -161,3 +164,31 @@ def test_the_fingerprint_sees_every_tensor():
     assert len(set(prints)) == len(prints)
     same = create_backbone("resnet18", 2, width=2, norm="per_task")
     assert same.fingerprint() == prints[0]
+
+
+class Streamed(torch.utils.data.TensorDataset):
+    """Examples that are read one at a time."""
+
+    def batches(self):
+        examples = StreamedExamples(self, self.tensors[1].numpy())
+        index_of = {label: label for label in range(3)}
+        return StreamedBatches(examples, index_of, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size"), [(9, 8), (10, 8), (3, 2), (7, 3), (8, 8), (2049, BATCH)]
+)
+def test_statistics_of_the_batch_are_never_those_of_a_remainder(rows, batch_size):
+    """The last part is as large as the others, up to one, and `accuracy` sees the same parts."""
+    net = nn.Sequential(nn.Linear(16, 5), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 3))
+    backbone = adapt(net, norm="batch")
+    inputs = blobs(count=rows)[0]
+    view = TaskView(backbone.weights, None, 3)
+    logits = view.logits(backbone, inputs, batch_size)
+    sizes = even_parts(rows, batch_size)
+    assert min(sizes) >= max(2, max(sizes) - 1)
+    expected = [backbone.forward({}, part) for part in inputs.split(sizes)]
+    torch.testing.assert_close(logits, torch.cat(expected))
+    targets = logits.argmax(dim=1)
+    for source in (TensorBatches(inputs, targets), Streamed(inputs, targets).batches()):
+        assert view.accuracy(backbone, source, batch_size) == 1
