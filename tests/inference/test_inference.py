@@ -143,7 +143,8 @@ def test_superpositions_and_their_slopes_are_those_of_the_dense_sum(norm, settin
     for seed in range(2):
         learner.learn_basis(f"t{seed}", data(seed)).learn_task(f"u{seed}", data(2 + seed))
     inputs, tasks = data(0)[0], learner._known_tasks("all")
-    parts = [task.mixture() if task.mixture else task.view().weights for task in tasks]
+    parts = [task.mixture() for task in tasks]
+    parts[0] = tasks[0].view().weights  # as of a task that is no mixture
     superposition = Superposition(backbone, learner.bank_, parts, 3, learner.shared_statistics_)
     learner.add_random_masks(20)  # a bank that grows changes nothing
 
