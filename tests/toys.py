@@ -1,7 +1,5 @@
 """Small problems and networks that are learned in a blink, shared by the tests."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tasks to export, and inputs for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

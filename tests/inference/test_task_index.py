@@ -1,7 +1,5 @@
 """The shortlist of very many tasks over a pretrained network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

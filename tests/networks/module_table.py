@@ -5,8 +5,6 @@ parameters, one or two of each family. `python tests/networks/module_table.py` w
 module_table.md beside this file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 import warnings

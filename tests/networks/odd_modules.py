@@ -2,16 +2,16 @@
 
 import threading
 from collections import namedtuple
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
 import impresslearn as il
+from models import Output
 
 
 class Net(nn.Module):
@@ -97,12 +97,6 @@ class TakesADictionary(Net):
 
 
 Pair = namedtuple("Pair", ["logits", "hidden"])
-
-
-@dataclass
-class Output:
-    logits: Tensor
-    loss: Tensor | None = None
 
 
 class Auxiliary(Net):
