@@ -59,10 +59,6 @@ def imported_files(file: Path) -> set[Path]:
     return files - {file}
 
 
-def test_every_unit_has_a_layer():
-    assert {unit_of(file) for file in FILES} - {"__init__"} <= set(LEVEL)
-
-
 def test_imports_point_one_way():
     for file in FILES:
         unit = unit_of(file)

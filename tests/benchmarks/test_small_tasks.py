@@ -116,23 +116,6 @@ def test_few_labels_hold_every_class():
     assert torch.equal(first.inputs, whole.inputs[:10])
 
 
-def test_tasks_come_as_features_or_resized(tmp_path):
-    stream = {"name": "split_cifar100", "subset": True, "tasks": 2, "augment": False}
-    np.savez(tmp_path / "cifar100-subset.npz", **cifar_arrays(3))
-    place = JobContext(str(tmp_path))
-    spec = {"name": "resnet18", "num_classes": 5, "width": 2, "norm": "group", "head": "own"}
-    settings = {"stream": stream, "task": 1, "backbone": spec, "labels": 10, "size": 40}
-    resized = load_task(settings, place)
-    assert resized.train.inputs.shape == (10, 3, 40, 40)
-    featured = load_task({**settings, "featured": True}, place)
-    assert load_task({**settings, "featured": True}, place).train is featured.train
-    network = load_backbone(settings, place)
-    for plain, features in zip(resized[1:], featured[1:], strict=True):
-        assert list(features.labels) == list(plain.labels)
-        expected = network.features({}, plain.inputs, mode="eval")
-        torch.testing.assert_close(features.inputs.values, expected)
-
-
 def test_a_stream_is_learned_and_looked_at_again():
     recipe = {"epochs": 0, "min_steps": 60, "lr": 0.03}
     settings = {

@@ -1,49 +1,15 @@
-"""Streams that only benchmarks use: CLINC150, customers of MNIST and Split ImageNet."""
-
-import json
+"""Streams that only benchmarks use: customers of MNIST and Split ImageNet."""
 
 import numpy as np
 import pytest
 import torch
 from benchmarks.streams import images as image_streams
-from benchmarks.streams.clinc import TextEncoder, clinc150, clinc150_sentences
 from benchmarks.streams.images import mnist_customers, split_imagenet
 
 from impresslearn.streams import standard
 from impresslearn.streams.pixels import Pixels, rotate
 from impresslearn.streams.standard import MNIST_MEAN, MNIST_STD
 from impresslearn.streams.torchvision import channels_first
-
-DOMAINS = {"travel": ["flight", "hotel", "visa"], "banking": ["transfer", "balance"]}
-TEMPLATES = ("please {}", "{} now", "i want a {}", "what about my {}", "{} for tomorrow please")
-COUNTS = {"train": 5, "val": 2, "test": 3}
-
-
-@pytest.fixture
-def clinc_root(tmp_path):
-    splits = {"oos_test": [["how tall is the moon", "oos"], ["tomorrow please", "oos"]]}
-    for split, count in COUNTS.items():
-        splits[split] = []
-        for template in TEMPLATES[:count]:
-            for intent in [*DOMAINS["travel"], *DOMAINS["banking"]]:
-                splits[split].append([template.format(intent), intent])
-    (tmp_path / "data_full.json").write_text(json.dumps(splits))
-    (tmp_path / "domains.json").write_text(json.dumps(DOMAINS))
-    return tmp_path
-
-
-def test_clinc150_has_one_task_per_domain(clinc_root):
-    stream = clinc150(clinc_root, width=6)
-    assert (stream.name, stream.names) == ("clinc150", ("travel", "banking"))
-    assert stream["travel"].classes == ("flight", "hotel", "visa")
-    task = stream["banking"]
-    assert [len(part) for part in (task.train, task.test)] == [10, 6]
-    assert task.test.labels.tolist() == ["transfer", "balance"] * 3
-    encoder = TextEncoder(6).fit(clinc150_sentences(clinc_root))
-    sentences = ["please transfer", "please balance", "transfer now", "balance now"]
-    assert torch.equal(task.test.inputs[:4], encoder.transform(sentences))
-    outside = clinc150_sentences(clinc_root, "oos_test")
-    assert outside == ["how tall is the moon", "tomorrow please"]
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "_extensions"))
 
-from page_code import PageError, blocks, run_page  # noqa: E402
+import records  # noqa: E402
+from page_code import blocks, run_page  # noqa: E402
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path
@@ -68,20 +69,6 @@ def test_links_of_documents_beside_the_site_lead_somewhere(name):
     assert [each for each in links if not (ROOT / each).exists()] == []
 
 
-def test_a_block_that_fails_is_named(tmp_path):
-    for code, says in {
-        "```python\nprint(1)\nprint(2 / 0)\n```": r"page\.md:4(.|\n)*line 5(.|\n)*ZeroDivision",
-        "```bash\necho told\nfalse\n```": r"page\.md:4: status 1\ntold",
-        "<!-- server: http://127.0.0.1:8000/ -->\n```bash\necho no\n```": "answers(.|\n)*no",
-    }.items():
-        page = tmp_path / "page.md"
-        page.write_text(f"A page.\n\n{code}\n")
-        with pytest.raises(PageError, match=says):
-            run_page(page, tmp_path)
-
-
-import records  # noqa: E402
-
 PAGE = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
 CLAIMS = [
     ("a few masks combine well: rotated MNIST", "rotated-mnist", "heterogeneous", 20),
@@ -111,14 +98,6 @@ def test_nothing_is_forgotten_in_the_record():
     learned = records.having(rows, method="ImpressLearn")
     same = records.having(learned, identical=1.0)
     assert f"logits of {len(same)} of {len(learned)} tasks" in PAGE
-
-
-@pytest.mark.parametrize("name", records.TABLES)
-def test_every_table_can_be_made(name):
-    path, table = records.TABLES[name]
-    head, *rows = table(records.ROOT / path)
-    assert rows
-    assert all(len(row) == len(head) for row in rows)
 
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "versions.py"

@@ -40,13 +40,6 @@ def test_activations_that_a_network_keeps_may_have_no_gradients_in_a_store(tmp_p
         il.load(tmp_path / "a.impress", module=module, progress=False)
 
 
-def test_an_export_leaves_its_inputs_alone():
-    given, expected = ROWS.clone(), ROWS.clone()
-    exported = learner_of(ODDITIES["changes its input in place"][0]()).export("a")
-    assert torch.equal(exported(given), exported(given))
-    assert torch.equal(given, expected)
-
-
 def test_a_network_that_cannot_be_run_side_by_side_is_not_said_to_refuse_its_inputs():
     build, inputs = ODDITIES["LSTM over packed sequences"]
     data = {name: (inputs, torch.arange(12) % 2) for name in "ab"}
