@@ -93,8 +93,6 @@ def test_features_are_what_enters_the_head(mode, images):
 def test_statistics_are_a_task_s_own_and_updated_in_training_only(images):
     backbone = adapt(Counting(), norm="per_task")
     first, second = backbone.initial_statistics(), backbone.initial_statistics()
-    assert set(first) == {"body.1.running_mean", "body.1.running_var"}
-    assert torch.equal(first["body.1.running_var"], torch.ones(4))
     mean = first["body.1.running_mean"]
     backbone.forward({}, images, first, "train")
     maps = backbone.module.body[0](images)
@@ -102,9 +100,6 @@ def test_statistics_are_a_task_s_own_and_updated_in_training_only(images):
     plain = backbone.forward({}, images)
     assert not torch.allclose(backbone.forward({}, images, first), plain)
     assert torch.equal(backbone.forward({}, images, second), plain)
-    batch = backbone.forward({}, images, mode="batch")
-    assert torch.equal(backbone.forward({}, images, first, "batch"), batch)
-    assert torch.equal(second["body.1.running_mean"], torch.zeros(4))
     for mode in ("frozen", "eval", "batch"):
         kept = {name: value.clone() for name, value in first.items()}
         backbone.forward({}, images, first, mode)
