@@ -1,4 +1,4 @@
-"""Speed on a GPU: kernels against a copy of memory, steps, tasks a minute, and a profile.
+"""Speed on a GPU: kernels against a copy of memory, steps, and tasks a minute.
 
 `python -m benchmarks.gpu OUT.json` writes each figure as soon as it is measured.
 """
@@ -22,7 +22,7 @@ from impresslearn.errors import NotLearnedWarning
 from impresslearn.kernels import mask_sums, mix
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import random_bank
-from impresslearn.networks import Backbone, create_backbone
+from impresslearn.networks import create_backbone
 from impresslearn.training.loop import Recipe
 
 NETWORKS = {
@@ -130,25 +130,6 @@ def tasks() -> Iterator[Record]:
             yield record | {"batched": batched, "tasks/min": 60 * some / took}
 
 
-def profile(backbone: Backbone) -> Iterator[Record]:
-    """Where the time of a coefficient step goes: the largest of what runs on the device."""
-    inputs, targets = torch.randn(BATCH, 784).cuda(), torch.randint(0, 10, (BATCH,)).cuda()
-    step = coefficient_step(
-        backbone, random_bank(backbone.layers, 100, device="cuda"), inputs, targets
-    )
-    milliseconds(step, 3)
-    with torch.profiler.profile() as found:
-        for _ in range(REPEATS):
-            step()
-        torch.cuda.synchronize()
-    for event in sorted(found.key_averages(), key=lambda each: -each.self_device_time_total)[:8]:
-        spent = event.self_device_time_total / REPEATS / 1000
-        yield {"name": "profile", "kernel": event.key[:60], "ms": spent}
-    for event in sorted(found.key_averages(), key=lambda each: -each.self_cpu_time_total)[:8]:
-        spent = event.self_cpu_time_total / REPEATS / 1000
-        yield {"name": "profile, processor", "call": event.key[:60], "ms": spent}
-
-
 def main() -> None:
     """Measures everything, and writes what is there so far after each figure."""
     properties = torch.cuda.get_device_properties(0)
@@ -160,7 +141,7 @@ def main() -> None:
     rows = record["rows"] = []
     warnings.simplefilter("ignore", NotLearnedWarning)  # labels are random here
     begun = time.perf_counter()
-    for measure in (copies, kernels, steps, tasks, lambda: profile(NETWORKS["LeNet"]().to("cuda"))):
+    for measure in (copies, kernels, steps, tasks):
         try:
             for row in measure():
                 rows.append(
@@ -169,7 +150,7 @@ def main() -> None:
                 print(f"{time.perf_counter() - begun:6.1f} s", rows[-1], flush=True)
                 Path(sys.argv[1]).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         except (RuntimeError, ValueError) as error:  # the other figures are still worth having
-            print(f"{getattr(measure, '__name__', 'profile')}: {error}", flush=True)
+            print(f"{measure.__name__}: {error}", flush=True)
 
 
 if __name__ == "__main__":

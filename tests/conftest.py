@@ -4,8 +4,6 @@ A test that asks for one of them carries the marker `data`, and is skipped with 
 data are not there.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Small networks of the kinds that people have, each with data for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

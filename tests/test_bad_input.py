@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import impresslearn as il
-import impresslearn.store.store
 from impresslearn import ImpressLearner, Recipe
 from impresslearn.data import Examples
 from impresslearn.errors import ImpressLearnError, TrainingError
@@ -37,24 +36,13 @@ def fresh(kind="lenet", empty=False):
 
 def state(learner):
     """All that a learner holds, as plain values."""
-    statistics = {name: learner.statistics_of(name) for name in learner.tasks_}
-    return {
-        "tasks": dict(learner.tasks_),
-        "masks": learner.bank_.infos,
-        "bits": [
-            layer.tolist()
-            for mask in map(learner.bank_.mask, learner.bank_.names)
-            for layer in mask.values()
-        ],
-        "coefficients": [
-            tensor.tolist() for each in learner.coefficients_.values() for tensor in each.tensors()
-        ],
-        "statistics": [
-            {key: value.tolist() for key, value in (each or {}).items()}
-            for each in (*statistics.values(), learner.shared_statistics_)
-        ],
-        "backbone": learner.backbone.fingerprint(),
-    }
+    parts = [learner.bank_.mask(name) for name in learner.bank_.names]
+    parts += [learner.statistics_of(name) or {} for name in learner.tasks_]
+    tensors = [value for part in parts for value in part.values()]
+    tensors += [value for each in learner.coefficients_.values() for value in each.tensors()]
+    tensors += (learner.shared_statistics_ or {}).values()
+    values = [tensor.tolist() for tensor in tensors]
+    return dict(learner.tasks_), learner.bank_.infos, values, learner.backbone.fingerprint()
 
 
 def assert_as_if_nothing_had_happened(learner, before, untouched, data):
@@ -75,13 +63,10 @@ def learn(data, name="new"):
 
 MISTAKES = [
     lambda it: it.predict(X, "digit"),
-    lambda it: it.predict(X, ["digits"] * 95 + ["leters"]),
     lambda it: it.infer_task(X, among="new"),
     lambda it: it.score((X, Y + 7), "digits"),
     *learn("/nowhere"),
     *learn((X[:, :9], Y)),
-    *learn((X[:0], Y[:0])),
-    *learn((X, torch.full((96,), 4))),
     *learn((NAN, Y)),
     *learn((X, torch.arange(96) % 7)),
     *learn((X, Y), "digits"),
@@ -135,34 +120,14 @@ def test_an_interrupt_in_the_middle_of_learning(kind, empty):
     assert_as_if_nothing_had_happened(learner, before, untouched, data)
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
-def test_an_interrupt_after_learning_and_before_the_task_is_kept(kind, monkeypatch):
-    data = NETWORKS[kind][1]
-    learner = fresh(kind)
-    before = state(learner)
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(impresslearn.store.store, "task_profile", interrupt)
-        for verb in learn(data(2)):
-            with pytest.raises(KeyboardInterrupt):
-                verb(learner)
-    assert_as_if_nothing_had_happened(learner, before, fresh(kind), data)
-
-
-@pytest.mark.parametrize("kind", ["lenet", "shared"])
-def test_learning_that_diverges(kind):
-    data = NETWORKS[kind][1]
-    learner = fresh(kind)
+def test_learning_that_diverges():
+    learner = fresh("shared")
     before = state(learner)
     wild = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)
     diverging = ImpressLearner(learner.backbone, task_recipe=wild, progress=False)
     diverging._store = learner._store
-    message = "lower the learning rate"
-    refused(message, diverging.learn_task, "new", data(2), error=TrainingError)
-    assert_as_if_nothing_had_happened(learner, before, fresh(kind), data)
+    refused("lower the", diverging.learn_task, "new", pictures(2), error=TrainingError)
+    assert state(learner) == before
 
 
 def test_a_flat_network_keeps_the_shape_of_its_first_images():

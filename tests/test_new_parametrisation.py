@@ -1,7 +1,5 @@
 """A parametrisation from outside the package: one class and one registration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,8 @@
 """Small problems and networks that are learned in a blink, shared by the tests."""
 
-from __future__ import annotations
-
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -139,6 +140,15 @@ def refused(
     with pytest.raises(error, match=match) as caught:
         verb(*given, **settings)
     assert "\n" not in str(caught.value)
+
+
+def in_a_new_process(*arguments: str, **environment: str) -> str:
+    """What Python prints, in a process of its own that must end well."""
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=os.environ | environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
 
 
 class Pairs(Dataset):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks.rivals.incremental import EWC, INCREMENTAL, RanPAC
+from benchmarks.rivals.incremental import INCREMENTAL, RanPAC
 from sklearn.linear_model import Ridge
 
 import impresslearn as il
@@ -53,19 +53,6 @@ def test_heads_without_replay_forget_in_the_known_order():
     assert min(result.task_il for result in results.values()) > 0.9
 
 
-def test_ewc_has_the_fisher_information_of_its_labels():
-    method, (train, _) = EWC(), tasks()["a"]
-    method.learn_task("a", train)
-    rows = method._rows(train.inputs)
-    targets = torch.from_numpy(np.unique(train.labels, return_inverse=True)[1])
-    squares = torch.zeros_like(method.head)
-    for row, target in zip(rows, targets, strict=True):
-        head = method.head.clone().requires_grad_(True)
-        torch.nn.functional.cross_entropy((row @ head)[None], target[None]).backward()
-        squares += head.grad.square()
-    torch.testing.assert_close(method.fisher, squares / len(rows))
-
-
 def test_ranpac_is_ridge_regression_of_random_features(monkeypatch):
     monkeypatch.setattr("benchmarks.rivals.incremental.PENALTIES", np.array([0.01]))
     method = RanPAC(50)
@@ -77,22 +64,3 @@ def test_ranpac_is_ridge_regression_of_random_features(monkeypatch):
     ridge = Ridge(penalty, fit_intercept=False).fit(random, onehot)
     expected = ridge.predict(method._random(test.inputs))
     assert method.scores(test.inputs).numpy() == pytest.approx(expected, abs=1e-3)
-
-
-def test_the_job_measures_ours_and_rivals(monkeypatch):
-    from benchmarks.jobs import JobContext
-    from benchmarks.work import incremental
-
-    network = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.ReLU(), torch.nn.Linear(24, 6))
-    backbone = il.adapt(network, input_shape=(16,))
-    data = [(name, *parts) for name, parts in tasks().items()]
-    monkeypatch.setattr(incremental, "load_backbone", lambda settings, place: backbone)
-    monkeypatch.setattr(incremental, "load_task", lambda settings, place: data[settings["task"]])
-    settings = {"tasks": [0, 1], "preset": "few_labels", "learner": {}, "rivals": ["nearest_mean"]}
-    rows = incremental.tasks_of_single_inputs(settings, (), JobContext()).values["rows"]
-    assert [row.get("setting") for row in rows] == [None, "without a map", "with a class map"]
-    for row in rows:
-        assert row["class_il"] <= row["task_il"] + 1e-9
-    assert rows[2]["class_il"] > 0.9
-    assert rows[2]["bytes"] > rows[1]["bytes"]
-    assert rows[2]["task_il"] == rows[1]["task_il"]

@@ -1,61 +1,15 @@
-"""Streams that only benchmarks use: CLINC150, customers of MNIST and Split ImageNet."""
-
-import json
+"""Streams that only benchmarks use: customers of MNIST and Split ImageNet."""
 
 import numpy as np
 import pytest
 import torch
 from benchmarks.streams import images as image_streams
-from benchmarks.streams.clinc import TextEncoder, clinc150, clinc150_sentences
 from benchmarks.streams.images import mnist_customers, split_imagenet
 
 from impresslearn.streams import standard
 from impresslearn.streams.pixels import Pixels, rotate
 from impresslearn.streams.standard import MNIST_MEAN, MNIST_STD
 from impresslearn.streams.torchvision import channels_first
-from toys import refused
-
-DOMAINS = {"travel": ["flight", "hotel", "visa"], "banking": ["transfer", "balance"]}
-TEMPLATES = ("please {}", "{} now", "i want a {}", "what about my {}", "{} for tomorrow please")
-COUNTS = {"train": 5, "val": 2, "test": 3}
-
-
-@pytest.fixture
-def clinc_root(tmp_path):
-    splits = {"oos_test": [["how tall is the moon", "oos"], ["tomorrow please", "oos"]]}
-    for split, count in COUNTS.items():
-        splits[split] = []
-        for template in TEMPLATES[:count]:
-            for intent in [*DOMAINS["travel"], *DOMAINS["banking"]]:
-                splits[split].append([template.format(intent), intent])
-    (tmp_path / "data_full.json").write_text(json.dumps(splits))
-    (tmp_path / "domains.json").write_text(json.dumps(DOMAINS))
-    return tmp_path
-
-
-def test_clinc150_has_one_task_per_domain(clinc_root):
-    stream = clinc150(clinc_root, width=6)
-    assert (stream.name, stream.names) == ("clinc150", ("travel", "banking"))
-    assert stream["travel"].classes == ("flight", "hotel", "visa")
-    task = stream["banking"]
-    assert [len(part) for part in (task.train, task.test)] == [10, 6]
-    assert task.test.labels.tolist() == ["transfer", "balance"] * 3
-    encoder = TextEncoder(6).fit(clinc150_sentences(clinc_root))
-    sentences = ["please transfer", "please balance", "transfer now", "balance now"]
-    assert torch.equal(task.test.inputs[:4], encoder.transform(sentences))
-    outside = clinc150_sentences(clinc_root, "oos_test")
-    assert outside == ["how tall is the moon", "tomorrow please"]
-
-
-def test_a_customer_of_clinc150_has_intents_of_any_domain(clinc_root, monkeypatch):
-    monkeypatch.setattr("benchmarks.streams.clinc.INTENTS", 3)
-    stream = clinc150(clinc_root, width=6, customers=8)
-    assert len({task.classes for task in stream}) > 1
-    assert any(set(task.classes) & set(domain) for task in stream for domain in DOMAINS.values())
-    task = clinc150(clinc_root, width=6, customers=9)["customer-7"]
-    assert task.classes == stream["customer-7"].classes
-    assert sorted(set(task.train.labels)) == list(task.classes)
-    assert len(task.train) == 3 * COUNTS["train"]
 
 
 @pytest.fixture
@@ -86,12 +40,8 @@ def test_a_customer_has_its_own_angle_classes_and_images():
     assert mnist_customers(tasks=1, seed=4)[0].settings != stream[0].settings
 
 
-@pytest.fixture
-def image_root(tmp_path):
-    """Six classes, four training and two test images each; class i has grey level 10 * i.
-
-    The level fills the centre that crop and resizing see, between white borders.
-    """
+def test_tasks_of_imagenet_are_normalised_centre_crops(tmp_path):
+    """Class i has grey level 10 * i in the centre, between white borders."""
     image = pytest.importorskip("PIL.Image")
     for label in range(6):
         pixels = np.full((12, 20, 3), 255, np.uint8)
@@ -99,21 +49,13 @@ def image_root(tmp_path):
         for number, split in enumerate(["train"] * 4 + ["val"] * 2):
             folder = tmp_path / split / f"n{label}"
             folder.mkdir(parents=True, exist_ok=True)
-            turned = pixels if number % 2 else pixels.transpose(1, 0, 2).copy()
-            image.fromarray(turned).save(folder / f"{number}.png")
-    return tmp_path
-
-
-def test_tasks_of_imagenet_are_normalised_centre_crops(image_root):
-    stream = split_imagenet(image_root, classes_per_task=2, size=6)
+            image.fromarray(pixels).rotate(90 * number, expand=True).save(folder / f"{number}.png")
+    stream = split_imagenet(tmp_path, classes_per_task=2, size=6)
     assert stream.names == ("imagenet-00", "imagenet-01", "imagenet-02")
     train = stream[0].train
     assert train.inputs.shape == (8, 3, 6, 6)
-    assert train.augment is not None
-    assert stream[0].test.augment is None
+    assert train.augment is not stream[0].test.augment is None
     mean, std = torch.tensor(image_streams.MEAN), torch.tensor(image_streams.STD)
     for image, label in zip(train.inputs, train.labels, strict=True):
         expected = (torch.full((3,), 10 * int(label[1:]) / 255) - mean) / std
         torch.testing.assert_close(image, expected[:, None, None].expand(3, 6, 6))
-    (image_root / "val" / "n5").rename(image_root / "n5")
-    refused("class 'n5' has no folder in .*val", split_imagenet, image_root, classes_per_task=6)

@@ -1,5 +1,8 @@
+"""The code of whole numbers, and readouts that are fitted within a number of bits."""
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -7,10 +10,12 @@ from impresslearn.coefficients.coding import (
     LARGEST,
     LARGEST_STEP,
     SMALLEST_STEP,
+    coded_bits,
     decode_levels,
     encode_levels,
     nearest_steps,
 )
+from impresslearn.coefficients.readout import Projection, ReadoutFit
 
 
 def laplace(count, width, seed=0):
@@ -23,28 +28,23 @@ def decoded(tensors):
 
 
 @given(
-    st.lists(st.lists(st.integers(-LARGEST, LARGEST), max_size=60), min_size=1, max_size=5),
+    vector=st.lists(st.integers(-LARGEST, LARGEST), max_size=60),
+    units=st.integers(1, 10),
+    fan_in=st.integers(1, 12),
+    kind=st.integers(0, 3),
+    density=st.floats(0, 1),
+    seed=st.integers(0, 9),
 )
-@settings(max_examples=100, deadline=None)
-def test_any_whole_numbers_come_back(drawn):
-    tensors = [np.array(each, dtype=np.int64) for each in drawn]
-    for given_, found in zip(tensors, decoded(tensors), strict=True):
-        np.testing.assert_array_equal(found, given_)
-
-
-@given(st.integers(0, 9), st.integers(1, 12), st.integers(0, 3), st.floats(0, 1), st.integers(0, 9))
-@settings(max_examples=100, deadline=None)
-def test_any_matrix_comes_back(units, fan_in, kind, density, seed):
+@settings(max_examples=150, deadline=None)
+def test_any_whole_numbers_come_back(vector, units, fan_in, kind, density, seed):
     """Of one sign, of both, of size 1 alone, up to the largest; empty ones too."""
     draws = np.random.default_rng(seed)
-    shape = (units + 1, fan_in)
     largest = (1, 2, LARGEST, LARGEST)[kind]
-    levels = draws.integers(1 if kind < 3 else -largest, largest + 1, shape)
-    levels *= draws.random(shape) < density
-    vector = np.array([3, 0, -1])
-    found = decoded([vector, levels, vector])
-    for given_, each in zip([vector, levels, vector], found, strict=True):
-        np.testing.assert_array_equal(each, given_)
+    levels = draws.integers(1 if kind < 3 else -largest, largest + 1, (units, fan_in))
+    levels *= draws.random(levels.shape) < density
+    tensors = [np.array(vector, dtype=np.int64), levels, np.array([3, 0, -1])]
+    for given_, found in zip(tensors, decoded(tensors), strict=True):
+        np.testing.assert_array_equal(found, given_)
 
 
 def test_a_matrix_costs_its_positions_signs_and_sizes():
@@ -109,3 +109,24 @@ def test_steps_are_kept_to_a_sixteenth():
 def test_bytes_that_no_writer_made_are_refused():
     with pytest.raises(ValueError, match="left over"):
         decode_levels(b"12\0", [(3,)])
+
+
+def examples(count: int = 300, features: int = 96, classes: int = 4):
+    """Classes that differ by a little in every feature."""
+    generator = torch.Generator().manual_seed(0)
+    centres = 0.4 * torch.randn(classes, features, generator=generator)
+    targets = torch.arange(count) % classes
+    return centres[targets] + torch.randn(count, features, generator=generator), targets
+
+
+def test_codes_keep_within_their_bits_and_few_bits_take_few_components():
+    features, targets = examples()
+    projection = Projection.of(features, 96, 0, True)
+    fit, sizes = ReadoutFit(features, targets, 4, projection=projection, bias=True), []
+    for max_bits in (80, 200, 800):
+        (weights, _), (grid, _) = fit.rounded(1e-6, max_bits)
+        levels = torch.round(weights / grid.step).long().numpy()
+        assert coded_bits(levels) <= max_bits
+        sizes.append(len(weights))
+    assert sizes[0] < 96
+    assert sizes == sorted(sizes)

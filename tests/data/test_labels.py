@@ -1,13 +1,22 @@
-"""Labels that differ are never made one class, and those that are one are found again."""
+"""Labels that differ are never made one class, and those that are one are found again.
+
+A label or a task is the same in both of Unicode's spellings: "é", and "e" with an accent.
+"""
 
 import enum
+import unicodedata
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from impresslearn.data import classes_of, encode_labels, label_array, task_classes
-from toys import refused
+import impresslearn as il
+from impresslearn.cli.app import app
+from impresslearn.data import as_examples, classes_of, encode_labels, label_array, task_classes
+from impresslearn.data.file_reader import FileReader
+from impresslearn.streams import from_arrays, from_folder
+from toys import blobs, quick_learner, refused
 
 
 class Number(enum.IntEnum):
@@ -44,6 +53,7 @@ def test_classes_are_sorted_plain_values():
     assert classes_of(np.array([5, -1, 5])) == task_classes(np.array([5, -1]), 2) == (-1, 5)
     assert classes_of(np.array(["b", "a"])) == ("a", "b")
     assert type(classes_of(np.array([5, -1]))[0]) is int
+    refused("no valid Unicode", label_array, ["e\ud800", "a"])
 
 
 def test_a_label_is_found_by_its_value_and_kind():
@@ -57,3 +67,79 @@ def test_a_label_is_found_by_its_value_and_kind():
         (100, many, "label 100 .* 0, 1, 2, 3, 4, 5, 6, 7, … .*"),
     ):
         refused(f"^{shown}$", encode_labels, np.array([label]), known)
+
+
+ONE, TWO = "café", unicodedata.normalize("NFD", "café")
+INPUTS, NUMBERS = blobs()
+LABELS = np.array(["a", "b", ONE])[NUMBERS]
+OTHERS = np.array(["a", "b", TWO])[NUMBERS]
+
+
+def test_labels_and_tasks_in_every_verb(tmp_path):
+    learner = quick_learner().add_random_masks(3).learn_task(TWO, (INPUTS, OTHERS))
+    learner.save(tmp_path / "a.impress", tasks=[TWO, ONE])
+    for each in (learner, il.load(tmp_path / "a.impress")):
+        assert list(each.tasks_) == [ONE]
+        assert TWO in each.tasks_
+        assert each.tasks_[TWO].classes == ("a", "b", ONE)
+        assert each.score((INPUTS, LABELS), TWO) == each.score((INPUTS, OTHERS), ONE) > 0.8
+        assert set(each.predict(INPUTS, [TWO, ONE] * 48)) == {"a", "b", ONE}
+        assert each.zero_shot_score((INPUTS, LABELS), classes=["a", "b", TWO]) >= 0
+        assert each.infer_task(INPUTS, among=[TWO]).best == ONE
+        refused("was learned already", each.learn_task, TWO, (INPUTS, LABELS))
+        each.update_task(TWO, (INPUTS, OTHERS)).restore_task(TWO, 1)
+        assert len(each.versions(TWO)) == 3
+        assert each.tasks_[ONE].classes == ("a", "b", ONE)
+    learner.remove_task(TWO).learn_basis(TWO, (INPUTS, OTHERS))
+    assert list(learner.tasks_) == list(learner.bank_.names[-1:]) == [ONE]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_files(tmp_path, suffix):
+    pandas = pytest.importorskip("pandas")
+    path, table = tmp_path / f"a{suffix}", pandas.DataFrame({TWO: INPUTS[:, 0], f"{TWO}2": OTHERS})
+    if suffix == ".npz":
+        np.savez(path, inputs=INPUTS, labels=OTHERS)
+    elif suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path)
+    columns = None if suffix == ".npz" else [TWO]
+    reader = FileReader(f"{ONE}2", il.Preprocessing(columns=columns))
+    assert reader.examples(path).labels.tolist() == LABELS.tolist()
+
+
+def test_columns_of_a_table():
+    pandas = pytest.importorskip("pandas")
+    names = [f"c{place}" for place in range(15)]
+    table = pandas.DataFrame(INPUTS.numpy(), columns=[*names, TWO])
+    learner = quick_learner().add_random_masks(3).learn_task("a", (table, NUMBERS))
+    turned = table.rename(columns={TWO: ONE})[[ONE, *names]]
+    assert (learner.predict(turned, "a") == learner.predict(table, "a")).all()
+
+
+def test_folders_and_streams(tmp_path):
+    image = pytest.importorskip("PIL.Image").new("RGB", (4, 4))
+    for part in ("train", "test"):
+        for place, label in enumerate((ONE, TWO, "b")):
+            folder = tmp_path / TWO / part / label
+            folder.mkdir(parents=True, exist_ok=True)
+            image.save(folder / f"{place}.png")
+    assert sorted(as_examples(tmp_path / TWO / "train").labels) == ["b", ONE, ONE]
+    (task,) = from_folder(tmp_path)
+    assert (task.name, sorted(task.classes)) == (ONE, ["b", ONE])
+    assert sorted(task.train.labels) == ["b", ONE, ONE]
+    stream = from_arrays({TWO: ((INPUTS, LABELS), (INPUTS, OTHERS))})
+    assert stream.names == (ONE,)
+
+
+def test_two_files_of_one_name_on_the_command_line(tmp_path):
+    paths = [tmp_path / folder / f"{name}.npz" for folder, name in (("a", ONE), ("b", TWO))]
+    for path in paths:
+        path.parent.mkdir()
+        np.savez(path, inputs=INPUTS, labels=OTHERS)
+    store = tmp_path / "s.impress"
+    quick_learner().add_random_masks(3).save(store)
+    done = CliRunner().invoke(app, ["learn", str(store), *map(str, paths)])
+    assert done.exit_code == 2
+    assert "would both be task" in done.output.replace("\n", " ")

@@ -1,4 +1,4 @@
-"""The code of pages, which runs where the site is built, and the names that they document."""
+"""The code, names and numbers of pages, and the sites of several versions."""
 
 import re
 import subprocess
@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "_extensions"))
 
-from page_code import PageError, blocks, run_page  # noqa: E402
+import records  # noqa: E402
+from page_code import blocks, run_page  # noqa: E402
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path
@@ -68,13 +69,56 @@ def test_links_of_documents_beside_the_site_lead_somewhere(name):
     assert [each for each in links if not (ROOT / each).exists()] == []
 
 
-def test_a_block_that_fails_is_named(tmp_path):
-    for code, says in {
-        "```python\nprint(1)\nprint(2 / 0)\n```": r"page\.md:4(.|\n)*line 5(.|\n)*ZeroDivision",
-        "```bash\necho told\nfalse\n```": r"page\.md:4: status 1\ntold",
-        "<!-- server: http://127.0.0.1:8000/ -->\n```bash\necho no\n```": "answers(.|\n)*no",
-    }.items():
-        page = tmp_path / "page.md"
-        page.write_text(f"A page.\n\n{code}\n")
-        with pytest.raises(PageError, match=says):
-            run_page(page, tmp_path)
+PAGE = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+CLAIMS = [
+    ("a few masks combine well: rotated MNIST", "rotated-mnist", "heterogeneous", 20),
+    ("the same on permuted MNIST", "permuted-mnist", "heterogeneous", 100),
+    ("the same on permuted MNIST", "permuted-mnist", "supsup", None),
+    ("the same on Split-CIFAR-100", "split-cifar100", "heterogeneous", 15),
+    ("the same on Split-CIFAR-100", "split-cifar100", "supsup", None),
+    ("five masks suffice", "rotated-mnist", "heterogeneous", 5),
+    ("a mask of another task alone", "permuted-mnist", "X", 1),
+    ("a mask of another task alone", "rotated-mnist", "X", 1),
+    ("homogeneous masks match", "permuted-mnist", "homogeneous", 100),
+    ("the same on rotations", "rotated-mnist", "homogeneous", 20),
+    ("one-shot inference, N = 10", "gn-comparison", "SupSup-GN", 10),
+]
+
+
+@pytest.mark.parametrize(("claim", "record", "method", "masks"), CLAIMS)
+def test_a_verdict_has_the_number_of_its_record(claim, record, method, masks):
+    rows = records.read_rows(ROOT / "paper" / "results" / f"{record}.json")
+    number = records.accuracy(records.having(rows, method=method, masks=masks))
+    (line,) = [line for line in PAGE.splitlines() if line.startswith("|") and claim in line]
+    assert number in line
+
+
+def test_nothing_is_forgotten_in_the_record():
+    rows = records.read_rows(ROOT / "paper" / "results" / "forgetting.json")
+    learned = records.having(rows, method="ImpressLearn")
+    same = records.having(learned, identical=1.0)
+    assert f"logits of {len(same)} of {len(learned)} tasks" in PAGE
+
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "versions.py"
+
+
+def place(built, site):
+    command = [sys.executable, str(SCRIPT), str(built), str(site)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_versions_are_listed_the_newest_first(tmp_path):
+    built, site = tmp_path / "html", tmp_path / "site"
+    assert place(built, site).stderr == f"{built} is not a built site; run make docs\n"
+    built.mkdir()
+    (built / "index.html").write_text("new")
+    for version in ("0.9.0", "0.10.0", il.__version__, "drafts"):
+        (site / version).mkdir(parents=True)
+        (site / version / "index.html").write_text("old")
+    assert place(built, site).returncode == 0
+    assert (site / il.__version__ / "index.html").read_text() == "new"
+    listed = re.findall(r'<a href="([^"]+)/index.html">', (site / "index.html").read_text())
+    assert listed == ["0.10.0", "0.9.0", il.__version__]
+    told = subprocess.run([sys.executable, str(SCRIPT), "one"], capture_output=True, text=True)
+    assert told.stderr.startswith("usage: ")

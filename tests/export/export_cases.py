@@ -1,14 +1,11 @@
 """Tasks to export, and inputs for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from impresslearn import Backbone, ImpressLearner, Recipe
-from impresslearn.export import TaskModel
 from impresslearn.networks import adapt
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
@@ -54,11 +51,6 @@ class Labelled(nn.Module):
         return self.layer(inputs)[:, : self.classes]
 
 
-def flat() -> nn.Module:
-    """A module of torch's own layers."""
-    return nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
-
-
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     "lenet": lambda: lenet(3),
     **{
@@ -68,7 +60,6 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
     "tied": lambda: adapt(Tied(), head="shared"),
     "transformer": lambda: adapt(Encoder()),
     "labelled": lambda: adapt(Labelled(), head="shared"),
-    "flattened": lambda: adapt(flat(), input_shape=(16,)),
     "used twice": lambda: adapt(
         nn.Sequential(body := lenet(16).module, body, nn.Linear(16, 3)), head="shared"
     ),
@@ -96,8 +87,3 @@ def learned(backbone: Backbone | str) -> tuple[ImpressLearner, Tensor]:
     values, labels = draw(1, 2, 24)
     learner.learn_task("new", (values, ["cd"[label] for label in labels.tolist()]))
     return learner, inputs.to(made.dtype)
-
-
-def model_of(learner: ImpressLearner, name: str = "new") -> TaskModel:
-    """What a learner hands over to be exported."""
-    return learner.task_model(name)

@@ -1,23 +1,27 @@
-"""An exported module computes what the learner does and shares nothing with it."""
+"""Exported modules and files compute what the learner does, without it."""
 
 import copy
+import json
+import warnings
 
 import pytest
 import torch
-from export_cases import BACKBONES, IMAGES, learned, model_of
+from export_cases import BACKBONES, IMAGES, Tied, learned
+from safetensors import safe_open
+from torch import nn
 
-from impresslearn.errors import InputError
-from impresslearn.export import TaskModel, export_module
+from impresslearn import create_backbone
+from impresslearn.export import TaskModel, export_module, export_task
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
-from toys import ConvNet, lenet, pictures
+from toys import ConvNet, blobs, pictures, refused
 
 
 @pytest.mark.parametrize("kind", BACKBONES)
 def test_every_task_has_the_learners_logits(kind):
     learner, inputs = learned(kind)
     for name in ("basis", "new"):
-        module = export_module(model_of(learner, name))
+        module = export_module(learner.task_model(name))
         assert (module.task, module.classes) == (name, learner.tasks_[name].classes)
         assert not any(part.training for part in module.modules())
         assert not any(parameter.requires_grad for parameter in module.parameters())
@@ -32,47 +36,26 @@ def test_every_task_has_the_learners_logits(kind):
     if kind.startswith("resnet"):
         larger = pictures(6, size=12)[0]
         assert torch.equal(module(larger), learner.logits(larger, "new"))
-    if kind in ("lenet", "flattened"):
+    if kind == "lenet":
         assert torch.equal(module(inputs.reshape(-1, 1, 4, 4)), module(inputs))
 
 
-def test_statistics_are_those_of_the_task():
-    learner, _ = learned("resnet per_task")
-    for name in learner.tasks_:
-        network = export_module(model_of(learner, name)).networks[0]
-        for buffer, value in learner.statistics_of(name).items():
-            assert torch.equal(network.get_buffer(buffer), value)
-    key = "stem.1.running_mean"
-    basis, new = (learner.statistics_of(name)[key] for name in ("basis", "new"))
-    assert not torch.equal(basis, new)
-    backbone = adapt(ConvNet())  # a task without any has the module's own
+def test_a_task_without_statistics_has_the_modules_own():
+    backbone = adapt(ConvNet())
     backbone.module.body[1].running_mean.uniform_()
     view = TaskView(dict(backbone.weights), None, 3)
     exported = export_module(TaskModel(backbone, view, "t", (0, 1, 2)))
     assert torch.equal(exported(IMAGES), view.logits(backbone, IMAGES))
 
 
-def test_a_view_that_normalises_by_the_batch():
-    learner, inputs = learned("resnet per_task")
-    task = model_of(learner)
-    view = TaskView(task.view.weights, task.view.statistics, 2, mode="batch")
-    module = export_module(TaskModel(learner.backbone, view, "new", task.classes))
-    assert torch.equal(module(inputs), view.logits(learner.backbone, inputs))
-    assert not torch.equal(module(inputs), export_module(task)(inputs))
-
-
-def test_what_is_refused():
-    backbone = lenet()
-    view = TaskView(backbone.weights, None, 3, mode="train")
-    with pytest.raises(InputError, match="mode 'train' is still learned"):
-        export_module(TaskModel(backbone, view, "t", (0, 1, 2)))
-
-
 @pytest.mark.parametrize("kind", ["lenet", "tied", "resnet shared"])
 def test_nothing_is_shared_with_the_learner(kind):
     learner, inputs = learned(kind)
     before, fingerprint = learner.logits(inputs, "new"), learner.backbone.fingerprint()
-    first, second = export_module(model_of(learner)), export_module(model_of(learner))
+    first, second = (
+        export_module(learner.task_model("new")),
+        export_module(learner.task_model("new")),
+    )
     with torch.no_grad():
         for value in first.state_dict().values():
             value.fill_(1)
@@ -82,3 +65,103 @@ def test_nothing_is_shared_with_the_learner(kind):
     again = copy.deepcopy(second)
     assert (again.task, again.classes) == ("new", ("c", "d"))
     assert torch.equal(again(inputs), before)
+
+
+def read_weights(path):
+    """(tensors, metadata) of a safetensors file."""
+    with safe_open(path, "pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
+
+
+def reload(path):
+    """(module, metadata) of a .pt2 file."""
+    about = {"impresslearn.json": ""}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.load(path, extra_files=about)
+    return program.module(), json.loads(about["impresslearn.json"])
+
+
+def of_two_classes():
+    module = ConvNet()
+    module.head = nn.Linear(8, 2)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        *((kind, None) for kind in ("lenet", "resnet per_task", "resnet group")),
+        *(("convnet per_task", of_two_classes), ("tied", Tied)),
+    ],
+)
+def test_weights_load_into_the_network(kind, make, tmp_path):
+    learner, inputs = learned(kind)
+    path = export_task(learner.task_model("new"), tmp_path / "new.safetensors")
+    tensors, metadata = read_weights(path)
+    spec = json.loads(metadata["backbone"])
+    assert spec == learner.backbone.spec
+    module = (make() if make else create_backbone(**spec).module).eval()
+    state = module.state_dict()
+    assert tensors.keys() <= state.keys()
+    state.update(tensors)
+    module.load_state_dict(state)
+    torch.testing.assert_close(module(inputs)[:, :2], learner.logits(inputs, "new"))
+    assert (metadata["task"], json.loads(metadata["classes"])) == ("new", ["c", "d"])
+    assert metadata["fingerprint"] == learner.backbone.fingerprint()
+    assert metadata["library"] == "impresslearn"
+    assert metadata["library_version"]
+
+
+class Fickle(nn.Linear):
+    def forward(self, inputs):
+        logits = super().forward(inputs)
+        return logits if logits.sum() > 0 else logits.clone()
+
+
+def test_a_network_that_torch_cannot_trace(tmp_path):
+    task = learned(adapt(Fickle(16, 3), head="shared"))[0].task_model("new")
+    line = r"torch.export cannot trace Fickle: .*safetensors"
+    refused(line, export_task, task, tmp_path / "new.pt2", blobs()[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "fold", "example"),
+    [
+        ("lenet", None, False),
+        ("lenet", (1, 4, 4), True),
+        *((kind, None, True) for kind in ("transformer", "resnet batch", "resnet per_task")),
+    ],
+)
+def test_a_program_has_the_modules_logits(kind, fold, example, tmp_path):
+    learner, inputs = learned(kind)
+    inputs = inputs if fold is None else inputs.reshape(-1, *fold)
+    path = tmp_path / "new.pt2"
+    export_task(learner.task_model("new"), path, inputs[:1].numpy() if example else None)
+    program, metadata = reload(path)
+    module = export_module(learner.task_model("new"))
+    for count in (1, 2, 9) if learner.backbone.norm != "batch" else (2, 9):
+        torch.testing.assert_close(program(inputs[:count]), module(inputs[:count]))
+    if kind == "lenet":
+        assert torch.equal(program(inputs), learner.logits(inputs, "new"))
+    assert (metadata["task"], json.loads(metadata["classes"])) == ("new", ["c", "d"])
+
+
+def test_free_sizes_need_an_example(tmp_path):
+    task = learned("resnet group")[0].task_model("new")
+    anything = learned(adapt(nn.Linear(16, 3), head="shared"))[0].task_model("new")
+    for model, example, words in (
+        (task, None, r"resnet18 takes inputs of any size \(3, \*, \*\); pass example="),
+        (task, torch.zeros(0, 3, 8, 8), "example holds no input"),
+        (task, torch.zeros(2, 8, 8, 3), "channels come first"),
+        (anything, None, "Linear takes inputs of any size; pass example="),
+    ):
+        refused(words, export_task, model, tmp_path / "new.pt2", example=example)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_suffix_says_the_format(tmp_path):
+    task = learned("lenet")[0].task_model("new")
+    assert export_task(task, str(tmp_path / "a.SAFETENSORS")) == tmp_path / "a.SAFETENSORS"
+    assert read_weights(tmp_path / "a.SAFETENSORS")[1]["task"] == "new"

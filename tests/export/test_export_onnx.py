@@ -4,12 +4,11 @@ import json
 
 import pytest
 import torch
-from export_cases import learned, model_of
+from export_cases import learned
 
 from impresslearn.errors import (
     ImpressLearnError,
     InputError,
-    MissingDependencyError,
     NotLearnedWarning,
 )
 from impresslearn.export import export_module, export_task
@@ -28,9 +27,9 @@ def learner():
 def check_model(kind, path, error=1e-5, example=False):
     """onnxruntime computes the module's logits for several batch sizes; learner and session."""
     learner, inputs = learned(kind)
-    export_task(model_of(learner), path, example=inputs[:1] if example else None)
+    export_task(learner.task_model("new"), path, example=inputs[:1] if example else None)
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    module = export_module(model_of(learner))
+    module = export_module(learner.task_model("new"))
     for count in (1, 2, 17, 24) if learner.backbone.norm != "batch" else (8, 17, 24):
         values = inputs[:count]
         (logits,) = session.run(["logits"], {"input": values.numpy()})
@@ -71,7 +70,7 @@ def test_other_networks(kind, error, example, tmp_path):
 
 
 def test_what_onnxruntime_cannot_run(tmp_path):
-    task, path = model_of(learned("bfloat16")[0]), tmp_path / "new.onnx"
+    task, path = learned("bfloat16")[0].task_model("new"), tmp_path / "new.onnx"
     with pytest.raises(ImpressLearnError, match=r"cannot run .* in torch.bfloat16: .*verify=False"):
         export_task(task, path)
     assert not path.exists()
@@ -91,7 +90,7 @@ def test_a_wrong_model_is_not_written(learner, tmp_path, monkeypatch, change, me
     run, path = exporter._run, tmp_path / "new.onnx"
     monkeypatch.setattr(exporter, "_run", lambda *args: change(run(*args)))
     with pytest.raises(ImpressLearnError, match=message):
-        export_task(model_of(learner), path)
+        export_task(learner.task_model("new"), path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,11 +100,4 @@ def test_what_cannot_be_translated(learner, tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch.onnx, "export", fail)
     with pytest.raises(InputError, match=r"translated to ONNX: no such operator; a .pt2"):
-        export_task(model_of(learner), tmp_path / "new.onnx")
-
-
-@pytest.mark.parametrize("missing", ["onnx", "onnxscript"])
-def test_without_the_packages(learner, tmp_path, monkeypatch, missing):
-    monkeypatch.setattr(exporter, "find_spec", lambda name: None if name == missing else object())
-    with pytest.raises(MissingDependencyError, match=rf"needs {missing}: pip install 'impr"):
-        export_task(model_of(learner), tmp_path / "new.onnx")
+        export_task(learner.task_model("new"), tmp_path / "new.onnx")

@@ -6,8 +6,6 @@ under one of its own. Weights, images and labels come from numpy's generator, wh
 same on every machine.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple

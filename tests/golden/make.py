@@ -4,8 +4,6 @@ The values there were made at commit f0677b7, before parametrisations and store 
 them again only where results are meant to change, and say so in the commit.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

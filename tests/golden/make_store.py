@@ -3,8 +3,6 @@
 Run it only for a new format of stores, and say so in CHANGELOG.md.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

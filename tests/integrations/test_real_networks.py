@@ -1,7 +1,5 @@
 """Pages and the example store, whose extras the documentation's build has not, run as written."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

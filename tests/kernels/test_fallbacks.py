@@ -1,10 +1,15 @@
-"""Where compiled loops cannot be had, others compute the same, with one warning at most."""
+"""Where compiled loops cannot be had, others compute the same; a forked child finds locks free."""
 
+import multiprocessing
 import os
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
+
+from impresslearn.kernels import mask_sums, mix, pack
+from impresslearn.kernels.compiling import forkable_lock
+from toys import in_a_new_process
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
 
@@ -31,41 +36,69 @@ caching.CacheImpl._locator_classes = []
 UNCOMPILED = "import llvmlite.ir\nllvmlite.ir.IRBuilder.shuffle_vector = None\n"
 
 
-def in_a_new_process(code, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
 @pytest.fixture(scope="module")
 def computed():
     """The implementation's name, warnings and numbers of a process where nothing is missing."""
-    return in_a_new_process(COMPUTE)
+    return in_a_new_process("-c", COMPUTE).split()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "environment", "expected"),
     [
-        (NO_NUMBA, {}, ["reference", "0"]),
-        ("", {"NUMBA_DISABLE_JIT": "1"}, ["reference", "1"]),
-        (UNCOMPILED, {}, ["reference", "1"]),
-        (NO_CACHE, {}, ["cpu", "0"]),
+        pytest.param(NO_NUMBA, {}, ["reference", "0"], id="no Numba"),
+        pytest.param("", {"NUMBA_DISABLE_JIT": "1"}, ["reference", "1"], id="no JIT"),
+        pytest.param(UNCOMPILED, {}, ["reference", "1"], id="code that does not compile"),
+        pytest.param(NO_CACHE, {}, ["cpu", "0"], id="an installation that cannot be written to"),
     ],
-    ids=[
-        "no Numba", "no JIT", "code that does not compile",
-        "an installation that cannot be written to",
-    ],
-)  # fmt: skip
+)
 def test_slower_loops_compute_the_same(computed, tmp_path, broken, environment, expected):
     if broken in ("", UNCOMPILED):
         environment = environment | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    name, told, *numbers = in_a_new_process(broken + COMPUTE, **environment)
+    name, told, *numbers = in_a_new_process("-c", broken + COMPUTE, **environment).split()
     assert [name, told] == expected
     assert computed[:2] == ["cpu", "0"]
     assert list(map(float, numbers)) == pytest.approx(list(map(float, computed[2:])), rel=1e-5)
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
+
+def ends_well(work):
+    """Whether a forked child does its work, within a few seconds."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(20)
+    process.kill()
+    return process.exitcode == 0
+
+
+@needs_fork
+def test_a_child_finds_the_lock_free_and_the_parent_does_not():
+    lock, another = forkable_lock(), ThreadPoolExecutor(1)
+    another.submit(lock.__enter__).result()  # as one that is in the middle of its work
+    assert ends_well(lambda: lock.__enter__())
+    assert not lock.acquire(blocking=False)
+    another.submit(lock.release).result()
+    with lock:
+        pass
+
+
+@needs_fork
+def test_a_child_does_not_wait_for_threads_that_only_the_parent_has():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    bits = pack(torch.ones(64, 16, 784, dtype=torch.bool))  # enough for more threads than one
+    alpha, weight = torch.ones(64), torch.ones(16, 784)
+
+    def work():
+        assert torch.ones(1000, 1000).sum() == 1_000_000
+        assert (mix(bits, alpha, weight) == 64).all()
+        assert (mask_sums(bits, weight, weight) == 16 * 784).all()
+
+    try:
+        work()
+        assert ends_well(work)
+    finally:
+        torch.set_num_threads(threads)

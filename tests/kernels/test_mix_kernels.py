@@ -166,22 +166,18 @@ def test_weights_and_gradients_in_any_layout(check):
     check(bits, alpha, left, torch.ones(()).expand(8, 45))
 
 
-@pytest.fixture(params=[torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
-def default_dtype(request):
-    """Sets torch's default dtype, as scripts around language models do, and restores it."""
-    before = torch.get_default_dtype()
-    yield lambda: torch.set_default_dtype(request.param)
-    torch.set_default_dtype(before)
-
-
 @PER_UNIT
-def test_the_default_dtype_changes_no_result(kernels, per_unit, default_dtype, monkeypatch):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_default_dtype_changes_no_result(kernels, per_unit, dtype, monkeypatch):
     """The compiled loops write float32 through addresses, whatever torch allocates by default."""
     monkeypatch.setattr(functions, "implementation", lambda _: kernels)
     drawn = draw(40, 8, 300, per_unit)  # enough work for several partial sums
     expected = gradients(*drawn)
-    default_dtype()
-    results = gradients(*drawn)
+    torch.set_default_dtype(dtype)
+    try:
+        results = gradients(*drawn)
+    finally:
+        torch.set_default_dtype(torch.float32)
     assert [result.dtype for result in results] == [torch.float32] * len(results)
     assert all(map(torch.equal, results, expected))
 
@@ -217,3 +213,34 @@ class TestThreads:
             at_once = list(pool.map(both, cases * 5, timeout=60))
         for number, results in enumerate(at_once):
             assert all(map(torch.equal, results, alone[number % 12]))
+
+
+@pytest.fixture
+def loops():
+    return usable("tiles") or pytest.skip("the compiled loops cannot be used here")
+
+
+@pytest.mark.parametrize("count", [1, 16, 37, 130])
+@pytest.mark.parametrize("fan_in", [1, 15, 100, 257])
+@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+def test_nothing_outside_the_rows_is_written(loops, count, fan_in, per_unit):
+    """Rows 1 and 2 of 4; the rows around them, the next mask and the room behind stay."""
+    bits, alpha, left, right = draw(count, 4, fan_in, per_unit)
+    out, sums = torch.full((4, fan_in), 7.0), torch.full((count + 1, 4), 7.0)
+    size = loops.scratch_bytes(count) // 4
+    room = torch.zeros(size + 80)  # zeros on a line of the cache, and then 7s
+    first = -room.data_ptr() % 64 // 4
+    room[first + size :] = 7.0
+    scratch = room.data_ptr() + 4 * first
+    head = (bits.data_ptr(), bits.stride(0), bits.shape[2], count)
+    strides = (16, 4) if per_unit else (4, 0)
+    ends = (left.data_ptr(), out.data_ptr(), fan_in, 1, 3)
+    values = (left.data_ptr(), right.data_ptr(), scratch, sums.data_ptr())
+    loops.sum_rows(*head, *values, 16, 4, 1, fan_in, 1, 3)
+    loops.mix_rows(*head, alpha.data_ptr(), *strides, *ends)
+    expected = reference.mix(bits, alpha, left)[1:3]
+    torch.testing.assert_close(out[1:3], expected, rtol=1e-4, atol=1e-5)
+    expected = reference.mask_sums(bits, left, right, True)[:, 1:3]
+    torch.testing.assert_close(sums[:count, 1:3], expected, rtol=1e-4, atol=1e-4)
+    for kept in (out[[0, 3]], sums[:, [0, 3]], sums[count], room[first + size :]):
+        assert (kept == 7).all()

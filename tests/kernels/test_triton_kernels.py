@@ -5,9 +5,6 @@ process of its own.
 """
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,21 +12,11 @@ import torch
 from test_mix_kernels import DTYPES, PER_UNIT, check_sums, draw, each_view, gradients
 
 from impresslearn.kernels import mask_sums, mix, reference
+from toys import in_a_new_process
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
 )
-
-
-def run(code, **environment):
-    done = subprocess.run(
-        [sys.executable, *code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @needs_triton
@@ -37,7 +24,7 @@ def run(code, **environment):
 def test_in_the_interpreter():
     tests = str(Path(__file__).with_name("test_mix_kernels.py"))
     arguments = ("-m", "pytest", "-p", "no:cacheprovider", tests)
-    assert " passed" in run(arguments, TRITON_INTERPRET="1")
+    assert " passed" in in_a_new_process(*arguments, TRITON_INTERPRET="1")
 
 
 @needs_triton

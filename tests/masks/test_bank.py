@@ -1,7 +1,5 @@
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from impresslearn.errors import InputError
 from impresslearn.kernels import row_bytes, unpack
@@ -10,15 +8,15 @@ from impresslearn.networks.layers import MaskableLayer
 from toys import LAYERS, same
 
 
-def draw(seed, density=0.4, layers=LAYERS):
+def draw(seed):
     generator = torch.Generator().manual_seed(seed)
-    return {layer.name: torch.rand(layer.shape, generator=generator) < density for layer in layers}
+    return {layer.name: torch.rand(layer.shape, generator=generator) < 0.4 for layer in LAYERS}
 
 
-def filled(count, layers=LAYERS):
-    bank = MaskBank(layers)
+def filled(count):
+    bank = MaskBank(LAYERS)
     for number in range(count):
-        bank.append(f"m{number}", draw(number, layers=layers))
+        bank.append(f"m{number}", draw(number))
     return bank
 
 
@@ -47,22 +45,18 @@ def test_masks_come_back_as_they_went_in():
 
 
 @pytest.mark.parametrize(
-    ("name", "mask", "message"),
+    ("name", "mask"),
     [
-        ("m0", draw(9), "already holds a mask named 'm0'; choose another name"),
-        ("new", {"conv.weight": draw(9)["conv.weight"]}, "it lacks 'head.weight'"),
-        ("new", draw(9) | {"other": torch.ones(1) > 0}, "it has 'other'"),
-        ("new", draw(9) | {"head.weight": torch.ones(3, 20)}, "head.weight is torch.float32"),
+        ("m0", draw(9)),
+        ("new", {"conv.weight": draw(9)["conv.weight"]}),
+        ("new", draw(9) | {"other": torch.ones(1) > 0}),
     ],
 )
-def test_a_mask_that_does_not_fit_leaves_the_bank_unchanged(name, mask, message):
+def test_a_mask_that_does_not_fit_leaves_the_bank_unchanged(name, mask):
     bank = filled(3)
-    size = bank.nbytes
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError):
         bank.append(name, mask)
     check(bank, range(3))
-    assert "new" not in bank
-    assert bank.nbytes == size
     bank.append("next", draw(3))
     check(bank, range(4))
 
@@ -90,29 +84,7 @@ def test_another_device_is_another_bank():
     assert elsewhere.bits(1).shape == bank.bits(1).shape
 
 
-def jaccard(first, second):
-    return float((first & second).sum() / (first | second).sum())
-
-
-@given(
-    seeds=st.lists(st.integers(0, 99), min_size=2, max_size=5), density=st.sampled_from([0.2, 0.7])
-)
-@settings(max_examples=25, deadline=None)
-def test_overlap_is_the_jaccard_index_of_every_pair(seeds, density):
-    bank, masks = MaskBank(LAYERS), [draw(seed, density) for seed in seeds]
-    for number, mask in enumerate(masks):
-        bank.append(str(number), mask)
-    overlap = bank.overlap()
-    whole = [torch.cat([each.flatten() for each in mask.values()]) for mask in masks]
-    for i in range(len(seeds)):
-        for j in range(len(seeds)):
-            assert overlap.measured[i, j] == pytest.approx(jaccard(whole[i], whole[j]))
-            for number, layer in enumerate(LAYERS):
-                expected = jaccard(masks[i][layer.name], masks[j][layer.name])
-                assert overlap.by_layer[number, i, j] == pytest.approx(expected)
-
-
-def test_expected_overlap_by_hand():
+def test_overlap_by_hand():
     layers = (MaskableLayer("a", (1, 10)), MaskableLayer("b", (1, 20)))
     bank = MaskBank(layers)
     for name, (first, second) in {"x": (5, 4), "y": (2, 10)}.items():
@@ -122,4 +94,6 @@ def test_expected_overlap_by_hand():
     # Chance intersections 5·2/10 = 1 and 4·10/20 = 2, of 7 and 14 ones.
     assert overlap.expected_by_layer[:, 0, 1].tolist() == pytest.approx([1 / 6, 2 / 12])
     assert overlap.expected[0, 1] == pytest.approx(3 / 18)
+    assert overlap.by_layer[:, 0, 1].tolist() == pytest.approx([2 / 5, 4 / 10])
     assert overlap.measured[0, 1] == pytest.approx((2 + 4) / (5 + 10))
+    assert overlap.measured[0, 0] == overlap.measured[1, 1] == 1

@@ -60,8 +60,8 @@ def test_large_layers_have_the_same_masks(seed, size, share, levels, compiled):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9, 1])
-@pytest.mark.parametrize(("size", "place"), [(10, 0), (10, 4), (10, 9), (50_000, 57)])
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+@pytest.mark.parametrize(("size", "place"), [(10, 0), (10, 9), (50_000, 57)])
 def test_nan_scores_are_refused(size, place, share, rule):
     scores = torch.randn(size, generator=torch.Generator().manual_seed(1))
     scores[place] = float("nan")

@@ -37,10 +37,6 @@ def uneven_mask(shape, seed=0):
     return random.random(shape) < 1 / (1 + np.exp(-logit))
 
 
-def shapes_of(mask):
-    return [layer.shape for layer in mask]
-
-
 def entropy_bytes(mask):
     """Bytes of independent weights at the density of each layer."""
     total = 0.0
@@ -53,8 +49,7 @@ def entropy_bytes(mask):
 
 def assert_round_trip(mask):
     blob = encode_mask(mask)
-    decoded = decode_mask(blob, shapes_of(mask))
-    assert len(decoded) == len(mask)
+    decoded = decode_mask(blob, [layer.shape for layer in mask])
     for before, after in zip(mask, decoded, strict=True):
         assert after.dtype == np.bool_
         assert after.flags.c_contiguous
@@ -89,7 +84,8 @@ def test_stored_masks_stay_readable():
     # Written by format 1 on the day it was made; these bytes must decode to these bits for ever.
     mask = golden_mask()
     assert all(labels.max() > 0 for labels in find_classes(mask[0]))  # all that the format has
-    for before, after in zip(mask, decode_mask(GOLDEN, shapes_of(mask)), strict=True):
+    decoded = decode_mask(GOLDEN, [layer.shape for layer in mask])
+    for before, after in zip(mask, decoded, strict=True):
         np.testing.assert_array_equal(after, before)
 
 

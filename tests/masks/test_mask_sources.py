@@ -1,22 +1,18 @@
-"""Masks that are drawn: random, disjoint, and a source that is added from outside."""
+"""Masks that are drawn: random, disjoint, and their sparsity in each layer."""
 
 import hashlib
+import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from impresslearn.errors import InputError
 from impresslearn.kernels import pack
-from impresslearn.masks import (
-    disjoint_bank,
-    disjoint_mask,
-    draw_masks,
-    random_bank,
-    random_mask,
-)
-from impresslearn.masks.sparsity import ones_per_layer
+from impresslearn.masks import disjoint_bank, disjoint_mask, draw_masks, random_bank, random_mask
+from impresslearn.masks.sparsity import ALLOCATIONS, DENSITY_CAP, check_sparsity, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
-from toys import LAYERS, quick_learner, same
+from toys import LAYERS, quick_learner, refused, same
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])
@@ -32,16 +28,17 @@ def test_disjoint_masks_share_every_weight_out(count):
 
 def test_kernels_are_shared_out_whole():
     layers = (MaskableLayer("first.weight", (6, 4, 3, 3)), *LAYERS)
-    whole, single = disjoint_bank(layers, 5, seed=5, kernels=True), disjoint_bank(layers, 5, seed=5)
+    whole, single = (disjoint_bank(layers, 5, seed=5, kernels=each) for each in (True, False))
     assert not same(whole.mask(whole.names[0]), single.mask(single.names[0]))
     kernels = torch.stack([whole.mask(name)["first.weight"] for name in whole.names]).flatten(3)
     assert torch.equal(kernels.all(dim=3), kernels.any(dim=3))
     assert (kernels[..., 0].sum(dim=0) == 1).all()
     assert sorted(kernels[..., 0].sum(dim=(1, 2)).tolist()) == [4, 5, 5, 5, 5]
-    for info in whole.infos:
-        drawn = disjoint_mask(layers, 5, 5, info.recipe["number"], kernels=True)
-        assert same(drawn, whole.mask(info.name))
-        assert info.stored_as_seed
+    for bank, kernels in ((whole, True), (single, False)):
+        for info in bank.infos:
+            drawn = disjoint_mask(layers, 5, 5, info.recipe["number"], kernels=kernels)
+            assert same(drawn, bank.mask(info.name))
+            assert info.stored_as_seed
 
 
 @pytest.mark.parametrize("allocation", ["uniform", "erdos_renyi"])
@@ -52,11 +49,7 @@ def test_masks_are_drawn_again_from_their_recipe(allocation):
         assert info.ones == ones_per_layer(LAYERS, recipe["sparsity"], recipe["allocation"])
         drawn = random_mask(LAYERS, info.ones, recipe["seed"], recipe["number"])
         assert same(drawn, bank.mask(info.name))
-    shares = disjoint_bank(LAYERS, 6, seed=5)
-    for info in shares.infos:
-        drawn = disjoint_mask(LAYERS, info.recipe["disjoint"], 5, info.recipe["number"])
-        assert same(drawn, shares.mask(info.name))
-    assert all(info.stored_as_seed for info in bank.infos + shares.infos)
+        assert info.stored_as_seed
     for other in ((6, 4, 0), (7, 5, 0)):
         assert not same(disjoint_mask(LAYERS, 6, 5, 0), disjoint_mask(LAYERS, *other))
 
@@ -74,10 +67,8 @@ def test_a_random_mask_is_that_of_every_other_machine():
     # sha256 over pack(random_mask(LAYERS, (30, 20), seed=7, number=3)), layer after layer. Philox
     # 4x64-10 written out in plain Python, key (7, 0), counters (i, 0, 3, layer) from i = 1, gives
     # the same. Stores rebuild masks from seeds: a change here breaks every store.
-    digest = hashlib.sha256()
-    for layer, mask in zip(
-        LAYERS, random_mask(LAYERS, (30, 20), seed=7, number=3).values(), strict=True
-    ):
+    drawn, digest = random_mask(LAYERS, (30, 20), seed=7, number=3), hashlib.sha256()
+    for layer, mask in zip(LAYERS, drawn.values(), strict=True):
         digest.update(pack(mask.reshape(layer.units, layer.fan_in)).numpy().tobytes())
     assert digest.hexdigest() == "e70dbd1e7b42f802ff2306c7b2624de33b2adc2d88a4a7aacf5b52a80914d866"
 
@@ -101,7 +92,42 @@ def test_a_learner_adds_masks_of_any_source():
     for layer in learner.backbone.layers:
         both = [learner.bank_.mask(f"disjoint-{n}")[layer.name] for n in (0, 1)]
         assert torch.equal(both[0], ~both[1])
-    with pytest.raises(InputError, match="the bank holds 2 disjoint masks of seed 3 already"):
-        learner.add_masks(2, source="disjoint")
+    refused("holds 2 disjoint masks of seed 3 already", learner.add_masks, 2, source="disjoint")
     learner.add_masks(2, source="disjoint", seed=4)
     assert learner.bank_.names[-1] == "disjoint-3"
+
+
+def layers_of(*shapes):
+    return [MaskableLayer(f"{number}.weight", shape) for number, shape in enumerate(shapes)]
+
+
+SHAPES = st.lists(
+    st.lists(st.integers(1, 12), min_size=2, max_size=4).map(tuple), min_size=1, max_size=6
+)
+SPARSITIES = st.floats(0, 1, exclude_max=True)
+
+
+def test_erdos_renyi_by_hand():
+    # Densities in the ratio 16/60 : 10/24, times numel: 16 to 10 of 26 ones.
+    assert ones_per_layer(layers_of((10, 6), (4, 6)), 1 - 26 / 84, "erdos_renyi") == (16, 10)
+    # A convolution counts its kernel in the fan-in: (8 + 18) to (4 + 8).
+    assert ones_per_layer(layers_of((8, 2, 3, 3), (4, 8)), 1 - 19 / 176, "erdos_renyi") == (13, 6)
+
+
+@given(shapes=SHAPES, sparsity=SPARSITIES, other=SPARSITIES)
+@settings(max_examples=300, deadline=None)
+def test_counts_of_any_network(shapes, sparsity, other):
+    layers = layers_of(*shapes)
+    assert type(check_sparsity(sparsity)) is float
+    even, shared = (ones_per_layer(layers, sparsity, allocation) for allocation in ALLOCATIONS)
+    for layer, share, count in zip(layers, even, shared, strict=True):
+        assert type(share) is type(count) is int
+        assert 1 <= min(share, count) <= max(share, count) <= layer.numel
+        exact = (1 - sparsity) * layer.numel
+        assert share == 1 if exact < 0.5 else abs(share - exact) <= 0.5
+        if sparsity >= 1 - DENSITY_CAP:
+            assert count <= max(1, math.ceil(DENSITY_CAP * layer.numel))
+    asked = round((1 - sparsity) * sum(layer.numel for layer in layers))
+    assert sum(shared) == max(asked, len(layers))
+    if other > sparsity:
+        assert sum(ones_per_layer(layers, other, "erdos_renyi")) <= sum(shared)

@@ -2,16 +2,16 @@
 
 import threading
 from collections import namedtuple
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
 import impresslearn as il
+from models import Output
 
 
 class Net(nn.Module):
@@ -50,6 +50,13 @@ class Returns(Net):
 
     def forward(self, x):
         return self.function(self.head(self.body(x).relu()))
+
+
+class Whole(Net):
+    """`function` is the whole pass."""
+
+    def forward(self, x):
+        return self.function(self, x)
 
 
 def weight(*shape):
@@ -92,12 +99,6 @@ class TakesADictionary(Net):
 Pair = namedtuple("Pair", ["logits", "hidden"])
 
 
-@dataclass
-class Output:
-    logits: Tensor
-    loss: Tensor | None = None
-
-
 class Auxiliary(Net):
     """More outputs in training than in evaluation, as GoogLeNet has."""
 
@@ -106,35 +107,25 @@ class Auxiliary(Net):
         return self.function(logits) if self.training else logits
 
 
-class KeepsActivations(Net):
-    def middle(self, x):
-        self.activations = x
-        return self.activations
+def keeps_activations(net, x):
+    net.activations = x
+    return net.activations
 
 
-class CountsSteps(Net):
-    steps = 0
-
-    def middle(self, x):
-        self.steps += 1
-        return x
+def counts_steps(net, x):
+    net.steps = getattr(net, "steps", 0) + 1
+    return x
 
 
-class GrowingList(Net):
-    def middle(self, x):
-        self.past.append(x.norm().item())
-        return x
+def appends_to_a_list(net, x):
+    net.past.append(x.norm().item())
+    return x
 
 
-class OwnRunningMean(Net):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(16))
-
-    def middle(self, x):
-        if self.training:
-            self.mean = 0.9 * self.mean + 0.1 * x.mean(0).detach()
-        return x - self.mean
+def running_mean(net, x):
+    if net.training:
+        net.buffer = 0.9 * net.buffer + 0.1 * x.mean(0).detach()
+    return x - net.buffer
 
 
 class Buffered(Net):
@@ -190,17 +181,12 @@ def weights_set_in_a_pre_hook():
     return net
 
 
-class EarlyExit(Net):
+def exits_early(net, x):
     """Stops at the first head when the whole batch is certain."""
-
-    def __init__(self):
-        super().__init__(first=nn.Linear(16, 3), deeper=nn.Linear(16, 16))
-
-    def forward(self, x):
-        hidden = self.body(x).relu()
-        early = self.first(hidden)
-        certain = early.softmax(1).max(1)[0].min() > 0.4
-        return early if certain else self.head(self.deeper(hidden).relu())
+    hidden = net.body(x).relu()
+    early = net.first(hidden)
+    certain = early.softmax(1).max(1)[0].min() > 0.4
+    return early if certain else net.head(net.deeper(hidden).relu())
 
 
 def noise_in_training(net, x):
@@ -288,15 +274,6 @@ class HeadFirst(nn.Module):
         return self.head(self.body(x).relu())
 
 
-class SumOfHeads(Net):
-    def __init__(self):
-        super().__init__(first=nn.Linear(16, 3))
-
-    def forward(self, x):
-        x = self.body(x).relu()
-        return self.first(x) + self.head(x)
-
-
 class PlainParameters(nn.Module):
     def __init__(self):
         super().__init__()
@@ -306,10 +283,9 @@ class PlainParameters(nn.Module):
         return F.linear(F.linear(x, self.w.t()).relu(), self.v.t())
 
 
-class CosineHead(Net):
-    def forward(self, x):
-        x = F.normalize(self.body(x).relu(), dim=1)
-        return 10 * F.linear(x, F.normalize(self.head.weight, dim=1))
+def cosine_head(net, x):
+    x = F.normalize(net.body(x).relu(), dim=1)
+    return 10 * F.linear(x, F.normalize(net.head.weight, dim=1))
 
 
 class OtherDtype(Net):
@@ -344,20 +320,6 @@ class SignSTE(torch.autograd.Function):
         return grad
 
 
-class ReturnsItsParameter(Net):
-    """The same logits for every input: a view of a parameter."""
-
-    def forward(self, x):
-        return self.prior.expand(len(x), 3)
-
-
-class NoGradBody(Net):
-    def forward(self, x):
-        with torch.no_grad():
-            x = self.body(x).relu()
-        return self.head(x)
-
-
 def shares_its_body():
     teacher, student = Net(lambda m, x: x + m.student[0].body.bias), Net()
     student.body = teacher.body
@@ -389,11 +351,6 @@ class WithDevice(Net):
 
     def middle(self, x):
         return x + torch.ones(16, device=self.device)
-
-
-class ThroughNumpy(Net):
-    def forward(self, x):
-        return super().forward(torch.from_numpy(np.log1p(x.numpy() ** 2)))
 
 
 DRAW = torch.Generator().manual_seed(0)
@@ -430,8 +387,13 @@ def head():
     return nn.Linear(16, 3)
 
 
-def net(kind, *args, **parts):
+def kind_of(kind, *args, **parts):
+    """Builds a network of this kind."""
     return lambda: kind(*args, **{name: make() for name, make in parts.items()})
+
+
+def net(function=None, **parts):
+    return kind_of(Net, function, **parts)
 
 
 def wrapped(wrapper):
@@ -439,80 +401,141 @@ def wrapped(wrapper):
     return lambda: Net(lambda m, x: m.layer(x).relu(), layer=wrapper(nn.Linear(16, 16)))
 
 
-# What builds the module, and the inputs of 12 rows.
-ODDITIES = {
-    "tied weights": (tied, ROWS),
-    "weight norm, the old hook": (wrapped(nn.utils.weight_norm), ROWS),
-    "weight norm": (wrapped(parametrizations.weight_norm), ROWS),
-    "spectral norm, the old hook": (wrapped(nn.utils.spectral_norm), ROWS),
-    "spectral norm": (wrapped(parametrizations.spectral_norm), ROWS),
-    "a symmetric weight": (wrapped(symmetric), ROWS),
-    "a ParameterList": (
-        net(Net, lambda m, x: x * m.w[0] + m.w[1], w=lambda: nn.ParameterList([weight(16)] * 2)),
-        ROWS,
+OF_ROWS = {
+    "tied weights": tied,
+    "weight norm, the old hook": wrapped(nn.utils.weight_norm),
+    "weight norm": wrapped(parametrizations.weight_norm),
+    "spectral norm, the old hook": wrapped(nn.utils.spectral_norm),
+    "spectral norm": wrapped(parametrizations.spectral_norm),
+    "a symmetric weight": wrapped(symmetric),
+    "a ParameterList": net(
+        lambda m, x: x * m.w[0] + m.w[1], w=lambda: nn.ParameterList([weight(16)] * 2)
     ),
-    "lazy layers": (lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3)), ROWS),
-    "complex weights": (
-        net(
-            Net,
-            lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * m.filter, n=16),
-            filter=lambda: nn.Parameter(torch.randn(9, dtype=torch.complex64)),
-        ),
-        ROWS,
+    "lazy layers": lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3)),
+    "complex weights": net(
+        lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * m.filter, n=16),
+        filter=lambda: nn.Parameter(torch.randn(9, dtype=torch.complex64)),
     ),
+    "returns a tuple": kind_of(Returns, lambda y: (y, y.mean())),
+    "returns a named tuple": kind_of(Returns, lambda y: Pair(y, y)),
+    "returns a dataclass": kind_of(Returns, Output),
+    "returns a dictionary without logits": kind_of(Returns, lambda y: {"out": y}),
+    "returns (n, classes, 1, 1)": kind_of(Returns, lambda y: y[:, :, None, None]),
+    "returns squeezed logits": kind_of(Returns, lambda y: y.squeeze()),
+    "returns numpy": kind_of(Returns, lambda y: y.detach().numpy()),
+    "returns nothing": kind_of(Returns, lambda y: None),
+    "a tuple in training": kind_of(Auxiliary, lambda y: (y, y)),
+    "a named tuple in training": kind_of(Auxiliary, lambda y: Pair(y, y)),
+    "a scripted block": net(lambda m, x: m.a(x), a=lambda: torch.jit.script(linear())),
+    "scripted as a whole": lambda: torch.jit.script(rows(head)()),
+    "traced by torch.fx": lambda: torch.fx.symbolic_trace(HeadFirst()),
+    "keeps activations": net(keeps_activations),
+    "counts steps in an attribute": net(counts_steps),
+    "appends to a list": net(appends_to_a_list, past=list),
+    "a running mean of its own": lambda: Buffered(running_mean, torch.zeros(16)),
+    "counts passes in a buffer": lambda: Buffered(
+        lambda m, x: x + 0 * m.buffer.add_(1), torch.zeros(())
+    ),
+    "a hook that refers to its network": HookOfItsOwn,
+    "a hook that is a method": HookAsMethod,
+    "a lambda that refers to its network": LambdaOfItsOwn,
+    "weights set in a pre-hook": weights_set_in_a_pre_hook,
+    "activation checkpointing": net(lambda m, x: checkpoint(m.a, x, use_reentrant=False), a=linear),
+    "branches on the batch": net(lambda m, x: x * 2 if x.mean() > 0.35 else x),
+    "branches on each row": net(each_row),
+    "exits early": kind_of(Whole, exits_early, first=head, deeper=linear),
+    "dropout that is always on": net(lambda m, x: F.dropout(x, 0.5)),
+    "noise in training": net(noise_in_training),
+    "DropPath": net(drop_path),
+    "an autograd.Function": net(lambda m, x: SignSTE.apply(x - 0.3)),
+    "changes its input in place": ChangesItsInput,
+    "head without bias": rows(lambda: nn.Linear(16, 3, bias=False)),
+    "one output": rows(lambda: nn.Linear(16, 1)),
+    "one output, flattened": rows(lambda: nn.Linear(16, 1), lambda: nn.Flatten(0)),
+    "log-softmax at the end": rows(head, lambda: nn.LogSoftmax(1)),
+    "softmax at the end": rows(head, lambda: nn.Softmax(1)),
+    "sigmoid at the end": rows(head, nn.Sigmoid),
+    "batch norm at the end": rows(head, lambda: nn.BatchNorm1d(3)),
+    "the first head of two": ManyHeads,
+    "the head defined first": HeadFirst,
+    "the sum of two heads": kind_of(
+        Whole, lambda m, x: m.first(m.body(x).relu()) + m.head(m.body(x).relu()), first=head
+    ),
+    "no layer, only parameters": PlainParameters,
+    "a cosine head": kind_of(Whole, cosine_head),
+    "a frozen body": net(body=lambda: nn.Linear(8, 16).requires_grad_(False)),
+    "a float64 layer": lambda: OtherDtype(torch.float64),
+    "a bfloat16 layer": lambda: OtherDtype(torch.bfloat16),
+    "int8 weights in a buffer": lambda: Buffered(
+        lambda m, x: F.linear(x, m.buffer.float() / 512),
+        torch.randint(-127, 127, (16, 16), dtype=torch.int8),
+    ),
+    "a parameter of size 0": net(lambda m, x: x + m.prompt.sum(0), prompt=lambda: weight(0, 16)),
+    "fake quantisation": net(
+        lambda m, x: m.quantise(x), quantise=torch.ao.quantization.FakeQuantize
+    ),
+    "a hypernetwork": net(hypernetwork, generate=lambda: nn.Linear(16, 256)),
+    "a mixture of experts": net(
+        routed,
+        route=lambda: nn.Linear(16, 2),
+        experts=lambda: nn.ModuleList([linear(), linear()]),
+    ),
+    "a low-rank weight": net(
+        lambda m, x: x @ (m.u @ m.v), u=lambda: weight(16, 2), v=lambda: weight(2, 16)
+    ),
+    "returns a view of its parameter": kind_of(
+        Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
+    ),
+    "a body under no_grad": kind_of(Whole, lambda m, x: m.head(torch.no_grad()(m.body)(x).relu())),
+    "a body shared with another network": shares_its_body,
+    "DataParallel": lambda: nn.DataParallel(Net()),
+    "torch.compile": lambda: torch.compile(Net()),
+    "holds a lock": net(lock=threading.Lock),
+    "its own __getattr__": GetAttr,
+    "a property device": WithDevice,
+    "through numpy": kind_of(
+        Whole, lambda m, x: m.head(m.body(torch.from_numpy(np.log1p(x.numpy() ** 2))).relu())
+    ),
+    "layers in a plain list": net(
+        lambda m, x: m.layers[1](m.layers[0](x)), layers=lambda: [linear(), linear()]
+    ),
+    "a random tensor that is no buffer": net(
+        lambda m, x: x @ m.projection, projection=lambda: torch.randn(16, 16)
+    ),
+    "a fixed size of batch": net(lambda m, x: x.view(6, 16) * 1),
+}
+OF_IMAGES = {
+    "transposed convolution": images(lambda: nn.ConvTranspose2d(16, 16, 2)),
+    "grouped convolution": images(lambda: nn.Conv2d(16, 16, 3, groups=4, dilation=2)),
+    "batch norm without affine": images(lambda: nn.BatchNorm2d(16, affine=False)),
+    "batch norm without statistics": images(lambda: nn.BatchNorm2d(16, track_running_stats=False)),
+    "synchronised batch norm": images(lambda: nn.SyncBatchNorm(16)),
+    "instance norm": images(lambda: nn.InstanceNorm2d(16)),
+    "instance norm with statistics": images(
+        lambda: nn.InstanceNorm2d(16, track_running_stats=True)
+    ),
+    "a map of logits": lambda: images()()[:2],
+    "a head that is not flattened": lambda: images()()[:-1],
+}
+OF_OTHERS = {
     "keyword inputs": (ImageAndAge, il.Inputs(image=ROWS, age=ROWS[:, :1])),
     "a tuple of inputs as one argument": (TakesATuple, il.Inputs(ROWS, ROWS[:, :1])),
     "a dictionary as one argument": (TakesADictionary, il.Inputs(image=ROWS)),
-    "returns a tuple": (net(Returns, lambda y: (y, y.mean())), ROWS),
-    "returns a named tuple": (net(Returns, lambda y: Pair(y, y)), ROWS),
-    "returns a dataclass": (net(Returns, Output), ROWS),
-    "returns a dictionary without logits": (net(Returns, lambda y: {"out": y}), ROWS),
-    "returns (n, classes, 1, 1)": (net(Returns, lambda y: y[:, :, None, None]), ROWS),
-    "returns squeezed logits": (net(Returns, lambda y: y.squeeze()), ROWS),
-    "returns numpy": (net(Returns, lambda y: y.detach().numpy()), ROWS),
-    "returns nothing": (net(Returns, lambda y: None), ROWS),
-    "a tuple in training": (net(Auxiliary, lambda y: (y, y)), ROWS),
-    "a named tuple in training": (net(Auxiliary, lambda y: Pair(y, y)), ROWS),
-    "a scripted block": (net(Net, lambda m, x: m.a(x), a=lambda: torch.jit.script(linear())), ROWS),
-    "scripted as a whole": (lambda: torch.jit.script(rows(head)()), ROWS),
-    "traced by torch.fx": (lambda: torch.fx.symbolic_trace(HeadFirst()), ROWS),
-    "keeps activations": (KeepsActivations, ROWS),
-    "counts steps in an attribute": (CountsSteps, ROWS),
-    "appends to a list": (net(GrowingList, past=list), ROWS),
-    "a running mean of its own": (OwnRunningMean, ROWS),
-    "counts passes in a buffer": (
-        lambda: Buffered(lambda m, x: x + 0 * m.buffer.add_(1), torch.zeros(())),
-        ROWS,
-    ),
-    "a hook that refers to its network": (HookOfItsOwn, ROWS),
-    "a hook that is a method": (HookAsMethod, ROWS),
-    "a lambda that refers to its network": (LambdaOfItsOwn, ROWS),
-    "weights set in a pre-hook": (weights_set_in_a_pre_hook, ROWS),
-    "activation checkpointing": (
-        net(Net, lambda m, x: checkpoint(m.a, x, use_reentrant=False), a=linear),
-        ROWS,
-    ),
-    "branches on the batch": (net(Net, lambda m, x: x * 2 if x.mean() > 0.35 else x), ROWS),
-    "branches on each row": (net(Net, each_row), ROWS),
-    "exits early": (EarlyExit, ROWS),
-    "dropout that is always on": (net(Net, lambda m, x: F.dropout(x, 0.5)), ROWS),
-    "noise in training": (net(Net, noise_in_training), ROWS),
-    "DropPath": (net(Net, drop_path), ROWS),
-    "an autograd.Function": (net(Net, lambda m, x: SignSTE.apply(x - 0.3)), ROWS),
-    "changes its input in place": (ChangesItsInput, ROWS),
-    "RNN": (net(Recurrent, nn.RNN), SEQUENCES),
+    "RNN": (kind_of(Recurrent, nn.RNN), SEQUENCES),
     "GRU of two layers": (lambda: Recurrent(nn.GRU, num_layers=2, dropout=0.1), SEQUENCES),
     "bidirectional LSTM": (lambda: Recurrent(nn.LSTM, 32, bidirectional=True), SEQUENCES),
     "only an LSTM": (
-        net(TextNet, lambda m, _, x: m.rnn(x)[0][:, -1], 16, rnn=lambda: nn.LSTM(8, 16)),
+        kind_of(TextNet, lambda m, _, x: m.rnn(x)[0][:, -1], 16, rnn=lambda: nn.LSTM(8, 16)),
         TOKENS,
     ),
     "LSTM over packed sequences": (
-        net(TextNet, packed, 16, rnn=lambda: nn.LSTM(8, 16, batch_first=True), middle=linear),
+        kind_of(TextNet, packed, 16, rnn=lambda: nn.LSTM(8, 16, batch_first=True), middle=linear),
         PADDED,
     ),
     "attention with a padding mask": (
-        net(TextNet, attend, 8, attention=lambda: nn.MultiheadAttention(8, 2, batch_first=True)),
+        kind_of(
+            TextNet, attend, 8, attention=lambda: nn.MultiheadAttention(8, 2, batch_first=True)
+        ),
         PADDED,
     ),
     "attention over the batch": (SequenceFirst, SEQUENCES),
@@ -523,81 +546,8 @@ ODDITIES = {
         SEQUENCES,
     ),
     "Conv3d": (sequential(lambda: nn.Conv3d(1, 2, 3), nn.Flatten, nn.ReLU, head), VOLUMES),
-    "transposed convolution": (images(lambda: nn.ConvTranspose2d(16, 16, 2)), IMAGES),
-    "grouped convolution": (images(lambda: nn.Conv2d(16, 16, 3, groups=4, dilation=2)), IMAGES),
-    "batch norm without affine": (images(lambda: nn.BatchNorm2d(16, affine=False)), IMAGES),
-    "batch norm without statistics": (
-        images(lambda: nn.BatchNorm2d(16, track_running_stats=False)),
-        IMAGES,
-    ),
-    "synchronised batch norm": (images(lambda: nn.SyncBatchNorm(16)), IMAGES),
-    "instance norm": (images(lambda: nn.InstanceNorm2d(16)), IMAGES),
-    "instance norm with statistics": (
-        images(lambda: nn.InstanceNorm2d(16, track_running_stats=True)),
-        IMAGES,
-    ),
-    "a map of logits": (lambda: images()()[:2], IMAGES),
-    "a head that is not flattened": (lambda: images()()[:-1], IMAGES),
-    "head without bias": (rows(lambda: nn.Linear(16, 3, bias=False)), ROWS),
-    "one output": (rows(lambda: nn.Linear(16, 1)), ROWS),
-    "one output, flattened": (rows(lambda: nn.Linear(16, 1), lambda: nn.Flatten(0)), ROWS),
-    "log-softmax at the end": (rows(head, lambda: nn.LogSoftmax(1)), ROWS),
-    "softmax at the end": (rows(head, lambda: nn.Softmax(1)), ROWS),
-    "sigmoid at the end": (rows(head, nn.Sigmoid), ROWS),
-    "batch norm at the end": (rows(head, lambda: nn.BatchNorm1d(3)), ROWS),
-    "the first head of two": (ManyHeads, ROWS),
-    "the head defined first": (HeadFirst, ROWS),
-    "the sum of two heads": (SumOfHeads, ROWS),
-    "no layer, only parameters": (PlainParameters, ROWS),
-    "a cosine head": (CosineHead, ROWS),
-    "a frozen body": (net(Net, body=lambda: nn.Linear(8, 16).requires_grad_(False)), ROWS),
-    "a float64 layer": (lambda: OtherDtype(torch.float64), ROWS),
-    "a bfloat16 layer": (lambda: OtherDtype(torch.bfloat16), ROWS),
-    "int8 weights in a buffer": (
-        lambda: Buffered(
-            lambda m, x: F.linear(x, m.buffer.float() / 512),
-            torch.randint(-127, 127, (16, 16), dtype=torch.int8),
-        ),
-        ROWS,
-    ),
-    "a parameter of size 0": (
-        net(Net, lambda m, x: x + m.prompt.sum(0), prompt=lambda: weight(0, 16)),
-        ROWS,
-    ),
-    "fake quantisation": (
-        net(Net, lambda m, x: m.quantise(x), quantise=torch.ao.quantization.FakeQuantize),
-        ROWS,
-    ),
-    "a hypernetwork": (net(Net, hypernetwork, generate=lambda: nn.Linear(16, 256)), ROWS),
-    "a mixture of experts": (
-        net(
-            Net,
-            routed,
-            route=lambda: nn.Linear(16, 2),
-            experts=lambda: nn.ModuleList([linear(), linear()]),
-        ),
-        ROWS,
-    ),
-    "a low-rank weight": (
-        net(Net, lambda m, x: x @ (m.u @ m.v), u=lambda: weight(16, 2), v=lambda: weight(2, 16)),
-        ROWS,
-    ),
-    "returns a view of its parameter": (net(ReturnsItsParameter, prior=lambda: weight(3)), ROWS),
-    "a body under no_grad": (NoGradBody, ROWS),
-    "a body shared with another network": (shares_its_body, ROWS),
-    "DataParallel": (lambda: nn.DataParallel(Net()), ROWS),
-    "torch.compile": (lambda: torch.compile(Net()), ROWS),
-    "holds a lock": (net(Net, lock=threading.Lock), ROWS),
-    "its own __getattr__": (GetAttr, ROWS),
-    "a property device": (WithDevice, ROWS),
-    "through numpy": (ThroughNumpy, ROWS),
-    "layers in a plain list": (
-        net(Net, lambda m, x: m.layers[1](m.layers[0](x)), layers=lambda: [linear(), linear()]),
-        ROWS,
-    ),
-    "a random tensor that is no buffer": (
-        net(Net, lambda m, x: x @ m.projection, projection=lambda: torch.randn(16, 16)),
-        ROWS,
-    ),
-    "a fixed size of batch": (net(Net, lambda m, x: x.view(6, 16) * 1), ROWS),
 }
+ODDITIES = {name: (build, ROWS) for name, build in OF_ROWS.items()}
+ODDITIES |= {name: (build, IMAGES) for name, build in OF_IMAGES.items()}
+ODDITIES |= OF_OTHERS
+"""Name -> what builds the module, and its inputs, of 12 rows."""

@@ -1,10 +1,14 @@
-"""Any module as a frozen network: what is kept, and what is masked."""
+"""Any module as a frozen network: what is kept, and which weights masks cover."""
+
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import nn
 
 from impresslearn.networks import adapt
+from impresslearn.networks.layers import MaskableLayer, maskable_layers
+from models import Columns, Tied
 
 MODES = ("train", "frozen", "eval", "batch")
 
@@ -18,14 +22,10 @@ def network(norm):
     return module
 
 
-class Broken(nn.Linear):
-    def forward(self, inputs):
-        raise RuntimeError("the licence has run out")
-
-
-def test_an_error_that_is_not_about_the_inputs_is_the_networks_own():
+def test_an_error_that_is_not_about_the_inputs_is_the_networks_own(monkeypatch):
+    monkeypatch.setattr(nn.Linear, "forward", Mock(side_effect=RuntimeError("no licence")))
     with pytest.raises(RuntimeError, match="licence"):
-        adapt(Broken(2, 2), head="shared").forward({}, torch.zeros(1, 2))
+        adapt(nn.Linear(2, 2), head="shared").forward({}, torch.zeros(1, 2))
 
 
 def convolutional():
@@ -84,3 +84,63 @@ def test_instance_norms_do_the_same_in_learning_and_in_prediction(norm, images):
     expected = module.eval()(images)
     for mode in MODES:
         torch.testing.assert_close(backbone.forward({}, images, mode=mode), expected)
+
+
+def names(module, **chosen):
+    return [layer.name for layer in maskable_layers(module, **chosen)]
+
+
+def test_layers_come_in_module_order_without_biases_norms_and_others():
+    module = nn.Sequential(
+        nn.Embedding(5, 4),
+        nn.Conv1d(4, 6, 3),
+        nn.BatchNorm1d(6),
+        nn.ConvTranspose1d(6, 6, 3),
+        nn.Sequential(nn.Conv2d(6, 4, (3, 5), groups=2), nn.ReLU()),
+        nn.Conv3d(4, 2, 1),
+        nn.LayerNorm(2),
+        nn.Linear(2, 3),
+    )
+    assert maskable_layers(module) == (
+        MaskableLayer("1.weight", (6, 4, 3)),
+        MaskableLayer("4.0.weight", (4, 3, 3, 5)),
+        MaskableLayer("5.weight", (2, 4, 1, 1, 1)),
+        MaskableLayer("7.weight", (3, 2)),
+    )
+    (alone,) = maskable_layers(nn.Linear(3, 2))
+    assert alone == MaskableLayer("weight", (2, 3))
+    assert (alone.units, alone.fan_in, alone.numel) == (2, 3, 6)
+
+
+def test_packed_projections_are_three_layers_and_conv1d_has_its_units_in_columns():
+    packed, separate = nn.MultiheadAttention(6, 2), nn.MultiheadAttention(6, 2, kdim=4, vdim=5)
+    assert [(layer.name, layer.shape) for layer in maskable_layers(packed)] == [
+        *((f"in_proj_weight.{third}", (6, 6)) for third in "qkv"),
+        ("out_proj.weight", (6, 6)),
+    ]
+    assert [(layer.name, layer.shape) for layer in maskable_layers(separate)] == [
+        ("q_proj_weight", (6, 6)),
+        ("k_proj_weight", (6, 4)),
+        ("v_proj_weight", (6, 5)),
+        ("out_proj.weight", (6, 6)),
+    ]
+    first = maskable_layers(Columns())[0]
+    assert (first.name, first.shape, first.units, first.fan_in) == ("0.weight", (24, 16), 24, 16)
+
+
+def test_include_and_skip_by_name_or_pattern():
+    pair = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    for chosen in ({"skip": {"0.weight"}}, {"include": ["1*"]}, {"include": "*", "skip": ["0.*"]}):
+        assert names(pair, **chosen) == ["1.weight"]
+    packed = nn.MultiheadAttention(6, 2)  # a third, or all thirds, of its weight
+    assert names(packed, include=["in_proj_weight"]) == [f"in_proj_weight.{t}" for t in "qkv"]
+    assert names(packed, skip=["*.k", "out*"]) == ["in_proj_weight.q", "in_proj_weight.v"]
+
+
+def test_embeddings_and_what_is_tied_to_them_are_masked_only_if_included():
+    assert names(Tied()) == ["hidden.weight"]
+    assert names(Tied(), include=["hidden.weight", "tokens.weight"]) == [
+        "tokens.weight",
+        "hidden.weight",
+    ]
+    assert names(Tied(), include=["*"]) == ["tokens.weight", "hidden.weight"]

@@ -1,11 +1,12 @@
-"""The networks that come with the library: sizes, shapes and what they compute."""
+"""The networks that come with the library and their norm policies."""
 
 import pytest
 import torch
 from torch import nn
 
-from impresslearn.networks import create_backbone
+from impresslearn.networks import create_backbone, norms
 from impresslearn.networks.architectures import lenet_300_100, resnet20, resnet50
+from toys import resnet
 
 
 def test_lenet_computes_three_products_with_relu_between():
@@ -18,13 +19,12 @@ def test_lenet_computes_three_products_with_relu_between():
     assert [type(step) for step in linear] == [nn.Linear]
 
 
-@pytest.mark.parametrize(("num_classes", "weights"), [(5, 6_279_312), (10, 6_281_232)])
-def test_resnet18_at_width_48(num_classes, weights):
-    backbone = create_backbone("resnet18", num_classes=num_classes, width=48)
+def test_resnet18_at_width_48():
+    backbone = create_backbone("resnet18", num_classes=5, width=48)
     assert len(backbone.layers) == 21
-    assert backbone.num_maskable == backbone.num_parameters == weights
+    assert backbone.num_maskable == backbone.num_parameters == 6_279_312
     assert backbone.layers[0].shape == (48, 3, 3, 3)
-    assert backbone.layers[-1].shape == (num_classes, 384, 1, 1)
+    assert backbone.layers[-1].shape == (5, 384, 1, 1)
     assert sum(layer.shape[2:] == (1, 1) for layer in backbone.layers) == 4
 
 
@@ -54,3 +54,36 @@ def test_shortcuts_take_every_second_pixel_and_pad_channels():
     first = module.layer1[0]
     inner = first.bn2(first.conv2(torch.relu(first.bn1(first.conv1(maps)))))
     torch.testing.assert_close(first(maps), torch.relu(inner + maps))
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(512, 32), (64, 16), (48, 12), (33, 3), (37, 1), (7, 1), (1, 1)]
+)
+def test_group_norm_takes_the_largest_divisor_that_leaves_four_channels(channels, groups):
+    norm = norms.make_norm(channels, "group")
+    assert norm.num_groups == groups
+    assert not list(norm.parameters())
+
+
+@pytest.mark.parametrize(
+    ("norm", "tracked"), [("batch", False), ("per_task", True), ("shared", True), ("group", False)]
+)
+def test_every_policy_runs_adds_no_weights_and_tracks_where_it_keeps(norm, tracked):
+    backbone = resnet(norm)
+    assert backbone.norm == norm
+    assert backbone.num_parameters == backbone.num_maskable
+    assert backbone.has_statistics == tracked
+    assert backbone.shares_statistics == (norm == "shared")
+    assert backbone.has_task_statistics == (norm == "per_task")
+    assert backbone.normalises_by_batch == (norm == "batch")
+    assert len(backbone.initial_statistics()) == (40 if tracked else 0)
+    assert backbone.forward(backbone.weights, torch.randn(2, 3, 8, 8), mode="train").shape == (2, 3)
+
+
+def test_a_new_policy_is_one_entry(monkeypatch):
+    layer_norm = norms.NormPolicy(lambda channels: nn.GroupNorm(1, channels), None, False)
+    monkeypatch.setitem(norms.POLICIES, "layer", layer_norm)
+    backbone = resnet("layer")
+    assert backbone.norm == "layer"
+    assert isinstance(backbone.module.stem[1], nn.GroupNorm)
+    assert not backbone.has_statistics

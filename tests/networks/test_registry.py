@@ -68,9 +68,3 @@ def test_batch_norms_of_ones_own_network_come_under_the_policy_asked_for():
         assert backbone.norm == (norm or "per_task")
         assert len(backbone.initial_statistics()) == kept
         assert create_backbone(**backbone.spec).fingerprint() == backbone.fingerprint()
-
-    @register_backbone("plain")
-    def plain(num_classes):
-        return nn.Sequential(nn.Linear(2, num_classes))
-
-    assert create_backbone("plain", 3).norm == "none"

@@ -1,14 +1,19 @@
-"""Rotated and permuted digits and MNIST, and split CIFAR-100."""
+"""Rotated and permuted digits and MNIST, split CIFAR-100, and what torchvision reads of them."""
 
+import importlib.util
+import pickle
 from functools import partial
+from pathlib import Path
+from urllib.error import URLError
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from impresslearn.errors import MissingDataError
+from impresslearn.errors import MissingDataError, MissingDependencyError
 from impresslearn.streams import (
+    import_torchvision,
     permuted_digits,
     permuted_mnist,
     rotated_digits,
@@ -16,10 +21,9 @@ from impresslearn.streams import (
     split_cifar100,
     standard,
 )
-from impresslearn.streams.pixels import Pixels
 from impresslearn.streams.standard import DIGITS_MEAN, DIGITS_STD
-from impresslearn.streams.torchvision import channels_first
-from toys import cifar_arrays, refused
+from impresslearn.streams.torchvision import load_cifar100, load_mnist
+from toys import cifar_arrays, in_a_new_process, refused
 
 
 @pytest.mark.parametrize("data", ["digits", "mnist"])
@@ -79,22 +83,15 @@ def test_upright_mnist_is_mnist(mnist_root):
 NAMES = tuple(f"class-{i:02d}" for i in range(100))
 
 
-def toy_splits(root, download):
-    arrays, splits = cifar_arrays(), []
-    for part in ("train", "test"):
-        labels = np.asarray(NAMES)[arrays[f"{part}_labels"]]
-        splits.append(Pixels(channels_first(arrays[f"{part}_images"]), labels))
-    return splits
-
-
 @pytest.fixture
-def toy_cifar(monkeypatch):
-    monkeypatch.setattr(standard, "load_cifar100", toy_splits)
+def toy_cifar(tmp_path):
+    """A root with a subset of CIFAR-100."""
+    np.savez(tmp_path / "cifar100-subset.npz", **cifar_arrays())
+    return partial(split_cifar100, root=tmp_path, subset=True)
 
 
-@pytest.mark.usefixtures("toy_cifar")
-def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images():
-    stream = split_cifar100()
+def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images(toy_cifar):
+    stream = toy_cifar()
     assert (len(stream), stream.names[:2]) == (20, ("cifar100-00", "cifar100-01"))
     assert sorted(name for task in stream for name in task.classes) == sorted(NAMES)
     task = stream[3]
@@ -105,16 +102,15 @@ def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images():
         torch.testing.assert_close(image[:, 5, 7], (grey - mean) / std)
         assert (image[:, 2, 9] > 0).tolist() == [False, True, False]
     assert task.train.augment is not None
-    assert task.test.augment is split_cifar100(augment=False)[0].train.augment is None
-    assert split_cifar100(tasks=2)[1].classes == stream[1].classes
-    assert split_cifar100(seed=1)[1].classes != stream[1].classes
+    assert task.test.augment is toy_cifar(augment=False)[0].train.augment is None
+    assert toy_cifar(tasks=2)[1].classes == stream[1].classes
+    assert toy_cifar(seed=1)[1].classes != stream[1].classes
 
 
-@pytest.mark.usefixtures("toy_cifar")
-def test_classes_and_normalisation_may_be_those_of_a_pretrained_network():
+def test_classes_and_normalisation_may_be_those_of_a_pretrained_network(toy_cifar):
     order = [32, 6, 97, 84, 0, 44]
     chosen = {"classes_per_task": 3, "classes": order, "mean": [0.5, 0.25, 0.5], "std": [2, 2, 4]}
-    first, second = split_cifar100(tasks=2, **chosen)
+    first, second = toy_cifar(tasks=2, **chosen)
     assert first.settings["classes"] == [NAMES[place] for place in (32, 6, 97)]
     assert second.classes == (NAMES[0], NAMES[44], NAMES[84])
     grey = 2 * 6 / 255
@@ -122,21 +118,19 @@ def test_classes_and_normalisation_may_be_those_of_a_pretrained_network():
     torch.testing.assert_close(first.test.inputs[0][:, 5, 7], expected)
 
 
-def test_a_subset_of_cifar_is_read_from_an_archive(tmp_path):
-    make = partial(split_cifar100, root=tmp_path, subset=True)
-    refused("npz: put the archive there", make, error=MissingDataError)
+def test_other_archives_of_cifar_are_refused(toy_cifar, tmp_path):
+    assert toy_cifar()[0].settings["subset"] is True
     path = tmp_path / "cifar100-subset.npz"
-    np.savez(path, **cifar_arrays())
-    task = make()[0]
-    assert task.settings["subset"] is True
-    assert len(task.train) == 20
-    np.savez(path, **cifar_arrays() | {"train_images": np.zeros((400, 9), np.uint8)})
-    refused("must be an archive of", make)
-    names = {"train_labels": np.arange(400) % 7}
-    np.savez(path, **cifar_arrays() | names)
-    refused("need 100 classes, got 7", make)
+    for arrays, line in (
+        ({"train_images": np.zeros((400, 9), np.uint8)}, "must be an archive of"),
+        ({"train_labels": np.arange(400) % 7}, "need 100 classes, got 7"),
+    ):
+        np.savez(path, **cifar_arrays() | arrays)
+        refused(line, toy_cifar)
     path.write_bytes(b"PK\x03\x04 broken")
-    refused("must be an archive of", make)
+    refused("must be an archive of", toy_cifar)
+    path.unlink()
+    refused("npz: put the archive there", toy_cifar, error=MissingDataError)
 
 
 def test_the_real_subset(cifar100_root):
@@ -145,3 +139,87 @@ def test_the_real_subset(cifar100_root):
     every = torch.cat([task.train.inputs for task in stream])
     assert every.mean((0, 2, 3)).abs().max() < 0.05
     assert (every.std((0, 2, 3)) - 1).abs().max() < 0.05
+
+
+needs_torchvision = pytest.mark.skipif(
+    importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed"
+)
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def unreachable(*args, **kwargs):
+        raise URLError("no route to host")
+
+    for name in ("mnist", "cifar"):
+        module = import_torchvision(f"torchvision.datasets.{name}")
+        monkeypatch.setattr(module, "download_and_extract_archive", unreachable)
+
+
+@pytest.mark.nightly
+@needs_torchvision
+def test_torchvision_imports_even_where_its_operators_do_not_match_torch():
+    code = """
+import gc, torch
+from impresslearn.streams import import_torchvision
+datasets = import_torchvision("torchvision.datasets")
+assert import_torchvision("torchvision.datasets") is datasets
+gc.collect()
+torch.ops.torchvision.nms
+import torchvision
+torchvision.extension, torchvision._meta_registrations
+from torchvision.models import resnet18
+from torchvision.transforms import v2
+assert torchvision.datasets is datasets
+"""
+    in_a_new_process("-c", code)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (ModuleNotFoundError("gone", name="torchvision"), r"pip install 'impresslearn\[vision\]'"),
+        (RuntimeError("bad build"), "cannot be imported: bad build"),
+    ],
+)
+def test_what_stops_its_import_is_told_in_one_line(fault, message, monkeypatch, tmp_path):
+    def fail(name):
+        raise fault
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    refused(message, rotated_mnist, root=tmp_path, error=MissingDependencyError)
+
+
+@needs_torchvision
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("load", [load_mnist, load_cifar100])
+def test_absent_data_say_where_they_were_looked_for_and_what_to_do(load, tmp_path):
+    folder = tmp_path / ("MNIST/raw" if load is load_mnist else "cifar-100-python")
+    advice = {False: "or pass download=True$", True: "no route to host.*: put its files there"}
+    for download, hint in advice.items():
+        refused(f"{folder}.*{hint}", load, tmp_path, download, error=MissingDataError)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (folder / f"{name}-ubyte").write_bytes(b"\0\0\x08\x01 too short")
+    refused("no usable .* in", load, tmp_path, True, error=MissingDataError)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_local_copy_needs_no_network(mnist_root):
+    train, _ = load_mnist(mnist_root, download=True)
+    assert train.images.shape == (60_000, 1, 28, 28)
+
+
+@needs_torchvision
+def test_cifar100_is_read_in_its_published_form(tmp_path, monkeypatch):
+    pixels = np.arange(2 * 3072, dtype=np.int64).reshape(2, 3072).astype(np.uint8)
+    entry = {"data": pixels, "fine_labels": [7, 3], "coarse_labels": [0, 0]}
+    names = {"fine_label_names": [f"class-{i}" for i in range(100)]}
+    (tmp_path / "cifar-100-python").mkdir()
+    for name, content in (("train", entry), ("test", entry), ("meta", names)):
+        (tmp_path / "cifar-100-python" / name).write_bytes(pickle.dumps(content))
+    module = import_torchvision("torchvision.datasets.cifar")
+    monkeypatch.setattr(module, "check_integrity", lambda path, md5: Path(path).is_file())
+    train, test = load_cifar100(tmp_path, download=False)
+    assert train.images[:, :, 0, 1].tolist() == pixels[:, [1, 1025, 2049]].tolist()
+    assert test.labels.tolist() == ["class-7", "class-3"]

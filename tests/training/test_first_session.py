@@ -66,12 +66,8 @@ def test_a_store_keeps_the_adapted_network(networks, tmp_path):
     learner.save(tmp_path / "s.impress")
     loaded = il.load(tmp_path / "s.impress", module=Net())
     assert loaded.logits(inputs, "a").equal(learner.logits(inputs, "a"))
-    drawn = il.adapt_to(
-        il.create_backbone("lenet_300_100", widths=[20, 10], in_features=64, head="own"),
-        digits(range(6)),
-        recipe={"epochs": 1},
-        progress=False,
-    )
+    drawn = il.create_backbone("lenet_300_100", widths=[20, 10], in_features=64, head="own")
+    drawn = il.adapt_to(drawn, digits(range(6)), recipe={"epochs": 1}, progress=False)
     learner = learner_on(drawn).learn_task("a", (inputs[:40], labels[:40]))
     with pytest.raises(InputError, match="weights='seed' needs a network of create_backbone"):
         learner.save(tmp_path / "t.impress", weights="seed")

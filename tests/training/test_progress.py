@@ -15,10 +15,9 @@ class Terminal(io.StringIO):
         return True
 
 
-NAMES = [("seven [/b] [red]", "seven [/b] [red]"), ("a\x1b[2J\n", r"a\x1b[2J\n")]
-
-
-@pytest.mark.parametrize(("name", "shown"), NAMES)
+@pytest.mark.parametrize(
+    ("name", "shown"), [("seven [/b] [red]", "seven [/b] [red]"), ("a\x1b[2J\n", r"a\x1b[2J\n")]
+)
 def test_a_bar_goes_to_standard_error(monkeypatch, capfd, name, shown):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

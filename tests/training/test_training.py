@@ -34,8 +34,8 @@ def steps_of(recipe, source=SOURCE, seed=0):
     return seen, [before - after for before, after in pairwise([*places, parameter.item()])]
 
 
-def batches_seen(recipe, source=SOURCE, seed=0):
-    return steps_of(recipe, source, seed)[0]
+def batches_seen(*given, **settings):
+    return steps_of(*given, **settings)[0]
 
 
 @pytest.mark.parametrize(
