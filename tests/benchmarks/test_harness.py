@@ -1,7 +1,11 @@
 """Jobs and their files, records, tables and figures, and the command `python -m benchmarks`."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -76,6 +80,21 @@ def test_targets_are_listed_reproduced_and_reported(tmp_path, monkeypatch, capsy
     assert r"\toprule" in run("report", tmp_path, "--latex")
     run("report", tmp_path)
     assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "reproduce", "overlap", "--workers", "2"]
+    command += ["--out", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    while process.poll() is None and len(list(tmp_path.rglob("*.json"))) < 3:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = len(list(tmp_path.rglob("*.json")))
+    assert kept >= 3
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert f"16 rows, {22 - kept} jobs run" in done.stdout
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
