@@ -66,11 +66,11 @@ def main() -> None:
             )
             rows.append({"machines": machines, "hours": hours, "kind": label})
     if options.chart:
-        from impresslearn.plotting import line_chart, save_chart, styled
+        from impresslearn.plotting import line_chart, styled
 
         title = f"Hours to learn {options.tasks:,} tasks"
         chart = line_chart(rows, "machines", "hours", "kind", title=title, log_x=True)
-        save_chart(styled(chart), options.chart)
+        styled(chart).save(options.chart)
 
 
 if __name__ == "__main__":

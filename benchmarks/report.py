@@ -21,6 +21,7 @@ from benchmarks.analysis import chosen, frame_of, groups_of, mean_of, tables_of
 from benchmarks.records import Record
 from benchmarks.targets.plan import read_tables
 from impresslearn.errors import ImpressLearnError
+from impresslearn.files import write_file
 from impresslearn.plotting import (
     AXIS_LABELS,
     COLOURS,
@@ -28,8 +29,8 @@ from impresslearn.plotting import (
     SERIES,
     line_chart,
     mark_of,
+    picture,
     places_of,
-    save_chart,
     styled,
     write_page,
 )
@@ -66,7 +67,7 @@ def write_figures(records: Sequence[Record], folder: Path) -> list[Path]:
         for number, (figure, chart) in enumerate(zip(record["figures"], charts, strict=True), 1):
             words = re.sub(r"[^a-z0-9]+", "-", figure["title"].lower()).strip("-")[:40]
             name = f"{record['target']}-{number}-{words}".rstrip("-")
-            written.append(save_chart(chart, folder / f"{name}.svg"))
+            written.append(write_file(folder / f"{name}.svg", picture(chart)))
     return written
 
 

@@ -62,7 +62,6 @@ LOG_ERRORS = " (errors on a log scale)"
 CELL_WIDTH, CELL_HEIGHT = 70, 40
 LEAST_ERROR = 0.001
 LETTER = 7  # pixels: a cell shows its number where that fits
-FORMATS = ("svg", "pdf", "png")
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -338,28 +337,12 @@ def heatmap(
     return chart
 
 
-def save_chart(chart: Any, path: str | os.PathLike) -> Path:
-    """Writes an Altair chart as .svg, .pdf or .png, without a browser; returns the path.
-
-    Raises InputError for another ending, and where the file cannot be written.
-    """
-    suffix = Path(path).suffix.removeprefix(".").lower()
-    if suffix not in FORMATS:
-        raise InputError(f"a chart is saved as .svg, .pdf or .png, got {os.fspath(path)!r}")
-    return write_file(path, picture(chart, suffix))
-
-
-def picture(chart: Any, suffix: str) -> bytes:
-    """The bytes of a chart as svg, pdf or png."""
+def picture(chart: Any) -> str:
+    """A chart as SVG, without a browser."""
     import vl_convert
 
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    specification = chart.to_dict(validate=False)
-    if suffix == "svg":
-        return vl_convert.vegalite_to_svg(specification, version).encode()
-    if suffix == "pdf":
-        return vl_convert.vegalite_to_pdf(specification, version)
-    return vl_convert.vegalite_to_png(specification, version, scale=2)
+    return vl_convert.vegalite_to_svg(chart.to_dict(validate=False), version)
 
 
 def write_page(
@@ -380,7 +363,7 @@ def write_page(
             body.append(part.html())
         else:
             # As an image: the names of gradients and clips in two charts are the same.
-            data = base64.b64encode(picture(part, "svg")).decode()
+            data = base64.b64encode(picture(part).encode()).decode()
             alt_text = escape(str(getattr(part, "description", "") or title), quote=True)
             body.append(f'<figure><img alt="{alt_text}" src="data:image/svg+xml;base64,{data}">')
             body.append("</figure>")

@@ -10,7 +10,7 @@ from benchmarks.records import read_record, read_records
 from benchmarks.report import STYLES, charts_of
 from benchmarks.targets import find_target
 
-from impresslearn.plotting import MOST_IN_A_LEGEND, SERIES, log_ticks, places_of
+from impresslearn.plotting import SERIES, log_ticks, places_of
 
 RESULTS = Path(__file__).parents[2] / "paper" / "results"
 FIGURES = [
@@ -71,12 +71,6 @@ class TestOfEveryFigure:
                 assert low < min(shown)
                 assert max(shown) < high
                 assert sum(low <= tick <= high for tick in across["axis"]["values"]) >= 2
-
-    def test_many_groups_are_named_beside_their_marks(self, figure):
-        shaped = encodings(figure, "shape")
-        names = shaped[0]["scale"]["domain"] if shaped else []
-        labels = [row["group"] for row in rows_of(figure) if "dx" in row]
-        assert sorted(labels) == sorted(names if len(names) > MOST_IN_A_LEGEND else [])
 
     def test_no_interval_from_fewer_than_five_draws(self, figure):
         title = figure["title"]

@@ -7,20 +7,15 @@ values (`impresslearn.statistics`).
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import isnan
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from impresslearn.checks import check_choice
 from impresslearn.errors import InputError, MissingDependencyError
-from impresslearn.files import write_file
 from impresslearn.methods.evaluation import MEASURES, Evaluation
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
 from impresslearn.tables import ABSENT, Table, format_interval, format_value
@@ -113,17 +108,6 @@ class Comparison:
                 "a data frame needs pandas: pip install 'impresslearn[pandas]'; or take .rows()"
             ) from None
         return pandas.DataFrame(self.rows(of))
-
-    def to_csv(self, path: str | os.PathLike | None = None, of: str = "tasks") -> str:
-        """`rows` as CSV text; `path`, if given, is the file that gets it too."""
-        rows = self.rows(of)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        if path is not None:
-            write_file(path, text.getvalue())
-        return text.getvalue()
 
     def means(self, measure: str = "accuracy") -> dict[str, Summary | None]:
         """Mean and interval of a measure of `Evaluation.summary` over seeds, by label.
@@ -235,12 +219,6 @@ class Comparison:
                 rows.append({x: at_x, y: at_y, measure: fmean(draws)})
             charts.append(heatmap(rows, x, y, measure, title=method))
         return styled(alt.hconcat(*charts), description=f"{measure} over {x} and {y}")
-
-    def save_chart(self, path: str | os.PathLike) -> Path:
-        """Writes `chart` as a picture; the path ends in .svg, .pdf or .png."""
-        from impresslearn.plotting import save_chart
-
-        return save_chart(self.chart(), path)
 
     @property
     def _seeds(self) -> int:
