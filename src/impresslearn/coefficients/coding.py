@@ -264,22 +264,17 @@ class _Counts:
 
 
 def _shared_models(vectors: Sequence[Levels]) -> list[tuple[int, int]]:
-    """The model of each vector: neighbours share one as long as that saves bits."""
-    runs = [(_Counts.of(levels), 1) for levels in vectors]
-
-    def saved(place: int) -> float:
-        one, other = runs[place][0], runs[place + 1][0]
-        return one.fit()[0] + other.fit()[0] + MODEL_BITS - (one + other).fit()[0]
-
-    savings = [saved(place) for place in range(len(runs) - 1)]
-    while savings and max(savings) > 0:
-        place = int(np.argmax(savings))
-        (one, count), (other, further) = runs[place : place + 2]
-        runs[place : place + 2] = [(one + other, count + further)]
-        del savings[place]
-        for neighbour in (place - 1, place):
-            if 0 <= neighbour < len(savings):
-                savings[neighbour] = saved(neighbour)
+    """The model of each vector, which joins the ones before it where that saves bits."""
+    runs: list[tuple[_Counts, int]] = []
+    for levels in vectors:
+        own, length = _Counts.of(levels), 1
+        if runs:
+            before, count = runs[-1]
+            both = before + own
+            if both.fit()[0] < before.fit()[0] + own.fit()[0] + MODEL_BITS:
+                own, length = both, count + 1
+                runs.pop()
+        runs.append((own, length))
     models = []
     for counts, length in runs:
         models += [counts.fit()[1]] * length
