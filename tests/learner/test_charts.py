@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import impresslearn as il
-from toys import blobs, lenet, quick_learner, refused, resnet
+from toys import blobs, lenet, quick_learner, resnet
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,3 @@ def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
     assert [row["kept"] for row in rows] == ones.tolist()
     bank = il.random_bank(resnet("batch").layers, 1, sparsity=0.5, seed=0)
     assert len(values(il.charts.input_picture(bank, bank.names[0]))) == 9
-
-
-def test_what_cannot_be_drawn_is_a_line(learner):
-    refused("there are 2 masks; give the name", il.charts.mask_picture, learner)
-    refused("an ImpressLearner, got MaskBank", il.charts.mask_usage, learner.bank_, ["a"])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -20,23 +20,20 @@ from torch import nn
 import impresslearn as il
 from impresslearn.errors import TasksFailedError
 from impresslearn.learner.parallel import CHUNK
-from toys import refused
+from toys import FEATURES, Data, blobs
 
 TASKS = 2 * CHUNK + 5
 HERE = Path(__file__)
 
 
-def data_of(number: int, calls: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Three classes of 60 inputs; `calls` is a folder that notes who asked."""
+def data_of(number: int, calls: str = "") -> Data:
+    """The data of a task; `calls` is a folder that notes who asked."""
     if calls:
         Path(calls, f"{number}-{time.time_ns()}").touch()
-    draws = np.random.default_rng(number)
-    labels = np.arange(60) % 3
-    centres = draws.normal(size=(3, 8)) * 2
-    return (centres[labels] + draws.normal(size=(60, 8))).astype(np.float32), labels
+    return blobs(number, count=60)
 
 
-def dying_once(number: int, folder: str) -> tuple[np.ndarray, np.ndarray]:
+def dying_once(number: int, folder: str) -> Data:
     """Kills its worker the first time."""
     mark = Path(folder, f"died-{number}")
     if number in (5, CHUNK + 3) and not mark.exists():
@@ -47,11 +44,11 @@ def dying_once(number: int, folder: str) -> tuple[np.ndarray, np.ndarray]:
 
 def body() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    return nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, 3))
 
 
 def new_learner() -> il.ImpressLearner:
-    backbone = il.adapt(body(), head="own", input_shape=(8,))
+    backbone = il.adapt(body(), head="own", input_shape=(FEATURES,))
     return il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
 
 
@@ -86,8 +83,7 @@ def test_any_executor_serves(alone):
     learner = new_learner()
     with ProcessPoolExecutor(1) as executor:
         learner.learn_tasks(tasks(CHUNK + 2), workers=executor)
-    learned = contents(learner)
-    assert learned == {name: alone[name] for name in tasks(CHUNK + 2)}
+    assert contents(learner) == {name: alone[name] for name in tasks(CHUNK + 2)}
 
 
 def test_killed_workers_lose_nothing(alone, tmp_path):
@@ -102,8 +98,8 @@ def unreadable() -> None:
 
 def test_a_failing_task_stops_no_other(alone):
     wanted = tasks(CHUNK + 8)
-    wanted["task-12"] = partial(np.zeros, (3, 8))
-    wanted["task-9"] = (np.full((4, 8), np.nan, np.float32), [0, 1, 0, 1])
+    wanted["task-12"] = partial(np.zeros, (3, FEATURES))
+    wanted["task-9"] = (np.full((4, FEATURES), np.nan, np.float32), [0, 1, 0, 1])
     wanted["gone"] = unreadable
     learner = new_learner()
     with pytest.raises(TasksFailedError, match=r"^4 of 73 tasks were not learned") as caught:
@@ -116,14 +112,6 @@ def test_a_failing_task_stops_no_other(alone):
     assert len(learner.tasks_) == CHUNK + 6
     for name in ("task-11", "task-3"):
         assert contents(learner)[name] == alone[name]
-
-
-def test_wrong_calls_are_one_line():
-    learner = new_learner()
-    with ThreadPoolExecutor(1) as threads:
-        refused("of other processes", learner.learn_tasks, tasks(2), workers=threads)
-    refused("leave out batched", learner.learn_tasks, tasks(2), workers=1, batched=True)
-    refused("tasks must be pairs", learner.learn_tasks, ["a", "b"], workers=1)
 
 
 DRIVER = f"""
@@ -146,19 +134,17 @@ def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
     command = [sys.executable, str(script), str(path), str(calls)]
     driver = subprocess.Popen(command, start_new_session=True)
     until = time.time() + 120
-    while not 1 < len(il.open_store(path, module=body(), readonly=True).tasks_) < TASKS:
+    while not 1 < len(il.load(path, module=body()).tasks_) < TASKS:
         assert time.time() < until
         assert driver.poll() is None
         time.sleep(0.02)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
-    with il.open_store(path, module=body(), readonly=True) as store:
-        kept = set(store.tasks_)
+    kept = set(il.load(path, module=body()).tasks_)
     before = len(list(calls.iterdir()))
     assert 1 < len(kept) < TASKS
     subprocess.run(command, check=True, timeout=300)
-    with il.open_store(path, module=body(), readonly=True) as store:
-        assert contents(store) == alone
+    assert contents(il.load(path, module=body())) == alone
     asked = sorted(calls.iterdir(), key=lambda file: file.name.partition("-")[2])[before:]
     assert {f"task-{file.name.partition('-')[0]}" for file in asked} == set(tasks()) - kept
 

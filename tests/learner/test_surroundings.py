@@ -7,6 +7,8 @@ from functools import partial
 import joblib
 import pytest
 import torch
+from test_stages import learner_of as staged
+from test_stages import rings, turned
 
 import impresslearn as il
 from toys import BASELINES, QUICK, ConvNet, blobs, lenet, pictures, quick_learner
@@ -92,6 +94,7 @@ VERBS = {
     "prune": lambda learner: il.masks.prune(learner.backbone, blobs(1), rounds=1, recipe=QUICK),
     "adapt": lambda learner: quick_learner(il.adapt(ConvNet())).learn_task("a", pictures(1)),
     "export": lambda learner: learner.learn_task("a", blobs(1)).export("a")(blobs(1)[0]),
+    "staged": lambda _: staged(turned()).learn_task("rings", rings()),
     "zero_shot_score": lambda learner: learner.zero_shot_score(blobs(1)),
 }
 for baseline, make in BASELINES.items():
