@@ -10,10 +10,6 @@ import torch
 from torch import nn
 
 from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store
-from impresslearn.coefficients.deltas import NormBiasDeltas, folded
-from impresslearn.coefficients.masks import MaskMixture
-from impresslearn.coefficients.parametrisation import Coefficients, task_weights
-from impresslearn.masks import random_bank
 from impresslearn.networks import Backbone
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
@@ -81,25 +77,6 @@ def test_norm_statistics_are_folded_into_the_norms(code: Any) -> None:
     plain = learner_of(**settings).learn_task("folded", (shifted, labels))
     own, changes = (each.coefficients_["folded"].of("deltas") for each in (learner, plain))
     assert own[1].abs().max() > 3 * changes[1].abs().max()
-
-
-def test_folding_changes_no_prediction() -> None:
-    backbone = own_heads()
-    generator = torch.Generator().manual_seed(3)
-    inputs = 4 * torch.randn(50, 16, generator=generator) + 1
-    kept = backbone.initial_statistics()
-    gathered = {name: each.clone() for name, each in kept.items()}
-    for _ in range(40):
-        backbone.forward({}, inputs, gathered, "train")
-    zeros = [torch.zeros(32), torch.zeros(32)]
-    deltas = NormBiasDeltas(("norm",))
-    changes = tuple(folded(backbone, deltas, zeros, gathered, kept))
-    bank = random_bank(backbone.layers, 1)
-    alpha = tuple(torch.zeros(1) for _ in backbone.layers)
-    task = Coefficients((MaskMixture(residual=True), deltas), (alpha, changes), 1)
-    found = backbone.forward(task_weights(bank, backbone, task), inputs, kept)
-    assert torch.allclose(found, backbone.forward({}, inputs, gathered), atol=1e-4)
-    assert not torch.allclose(found, backbone.forward({}, inputs, kept), atol=0.1)
 
 
 @pytest.mark.parametrize("preset", ["pretrained", "few_labels"])

@@ -114,6 +114,13 @@ def locked(use: Callable[[], Any]) -> Any:
         return use()
 
 
+def npy(values: Any) -> bytes:
+    """An array as an .npy file."""
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
 def small_network(classes: int = 3, seed: int = 0) -> il.Backbone:
     return il.create_backbone(
         "lenet_300_100", classes, in_features=16, widths=[24, 12], seed=seed, gain=2.0

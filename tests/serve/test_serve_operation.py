@@ -16,19 +16,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import impresslearn as il
-from conftest import problem
+from conftest import INPUTS, problem, request
 from impresslearn.errors import StoppedError
 from impresslearn.serve import create_app, pools
 from impresslearn.serve.pools import BoundedPool
 from impresslearn.serve.service import Service
 from models import MODELS, padded
 from toys import blobs, quick_learner
-
-INPUTS = blobs(50)[0][:7]
-
-
-def request(task: str = "a", **more: object) -> dict[str, object]:
-    return {"inputs": INPUTS.tolist(), "task": task, **more}
 
 
 def test_a_store_replaced_by_a_rename_is_served_at_once(tmp_path):

@@ -81,9 +81,8 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
         state = other._store
         meta, commit, state.rows.meta = state.rows.meta, state._commit, lambda name: None
 
-        def late(
-            *arguments, **more
-        ):  # as if the first task was learned while this one was optimised
+        def late(*arguments, **more):
+            """As if the first task was learned while this one was optimised."""
             state.rows.meta = meta
             return commit(*arguments, **more)
 
@@ -178,9 +177,8 @@ def test_a_power_cut_keeps_a_prefix_of_the_commits(path, tmp_path, monkeypatch):
     before, after = (file.read_bytes() for file in (tmp_path / "main", path))
     pages = [slice(start, start + PAGE) for start in range(0, len(after), PAGE)]
     for _ in range(CUTS // 3):  # while the log is written into the file, page by page
-        cut.write_bytes(
-            b"".join((draw.choice((before, after))[page] or after[page]) for page in pages)
-        )
+        drawn = [draw.choice((before, after))[page] or after[page] for page in pages]
+        cut.write_bytes(b"".join(drawn))
         (tmp_path / "cut.impress-wal").write_bytes(log)
         assert list(digests(cut).items()) == expected
         verify_store(cut)

@@ -1,6 +1,5 @@
 """What is saved comes back: bit by bit, for every kind of network, coefficient, label and norm."""
 
-import math
 from functools import partial
 
 import pytest
@@ -11,8 +10,7 @@ from torch import nn
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.networks import Backbone, registry
-from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.store.tasks import TaskProfile, label_map_bytes
+from impresslearn.store.tasks import label_map_bytes
 from toys import FEATURES, ConvNet, blobs, pictures, quick_learner, resnet
 
 IMAGES = pictures(9)[0][:5]
@@ -118,17 +116,13 @@ class WithBuffer(ConvNet):
 
 
 @pytest.mark.parametrize(
-    ("kept", "module", "words"),
-    [
-        (ConvNet, il.adapt(ConvNet()), "pass the module that was adapted; the store knows its"),
-        (ConvNet, WithBuffer(), "SHA-256"),
-        (WithBuffer, ConvNet(), "'extra' of"),
-    ],
+    ("kept", "given", "words"),
+    [(ConvNet, WithBuffer, "SHA-256"), (WithBuffer, ConvNet, "'extra' of")],
 )
-def test_a_wrong_module(tmp_path, kept, module, words):
+def test_a_wrong_module(tmp_path, kept, given, words):
     quick_learner(il.adapt(kept()), **QUICKLY).save(tmp_path / "a.impress")
     for verb in (il.load, il.open_store, verify_store):
-        assert words in refused(tmp_path / "a.impress", partial(verb, module=module))
+        assert words in refused(tmp_path / "a.impress", partial(verb, module=given()))
 
 
 def test_a_registered_backbone_of_the_user(tmp_path):
@@ -143,7 +137,6 @@ def test_a_registered_backbone_of_the_user(tmp_path):
         assert_same(learner, back)
     del registry._builders["store_test_net"]
     assert "store_test_net; import what registers it (il.register_backbone), or" in refused(path)
-    assert_same(learner, il.load(path, module=build(3, width=7)))
 
 
 def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
@@ -159,10 +152,7 @@ def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
 
 def test_every_kind_of_label(tmp_path):
     inputs, places = blobs(0)
-    learner = quick_learner(**QUICKLY)
-    for back in both(learner, tmp_path / "empty.impress"):
-        assert_same(learner, back)
-    learner.add_random_masks(2)
+    learner = quick_learner(**QUICKLY).add_random_masks(2)
     kinds = [-5, 2**40, 7], ["ä", "日本", "a b\n"], [True, False, True], ["", " ", "'"]
     for number, labels in enumerate([*kinds, ["x" * 5000, "y", "z"]]):
         learner.learn_task(f"task {number}", (inputs, [labels[place] for place in places]))
@@ -191,7 +181,6 @@ def test_masks_of_every_origin(tmp_path):
     """Also one that only claims to be random: it must not be drawn again."""
     learner = small_learner()
     own = {each.name: torch.rand(each.shape) < 0.5 for each in learner.backbone.layers}
-    learner.bank_.append("given", own, "given", {})
     learner.bank_.append("false", own, "random", {"seed": 1, "number": 7})
     learner.bank_.append("worse", own, "random", {"seed": -1, "number": "x"})
     learner.bank_.append("odd", own, "pruning", {"note": ["any", {"thing": None}]})
@@ -211,32 +200,13 @@ def test_settings_that_are_overridden(tmp_path):
             assert learner._store._cache.limit == 0
 
 
-def test_a_task_of_nan_is_refused_when_it_is_learned(monkeypatch):
-    learner = quick_learner(resnet("per_task"), **QUICKLY).learn_basis("a", pictures(0))
-    begin, profile = TrainingPhase.begin, TaskProfile(math.nan, 0.5)
-
-    def spoiled(*how):
-        phase = begin(*how)
-        next(iter(phase.statistics.values()))[0] = math.inf
-        return phase
-
-    for place, bad in (
-        ("impresslearn.store.store.task_profile", lambda *_: profile),
-        ("impresslearn.networks.prediction.TrainingPhase.begin", spoiled),
-    ):
-        with monkeypatch.context() as patch, pytest.raises(il.TrainingError):
-            patch.setattr(place, bad)
-            learner.learn_basis("b", pictures(1))
-        assert (list(learner.tasks_), learner.bank_.names) == (["a"], ("a",))
-
-
 @pytest.mark.parametrize("head", ["shared", "own"])
 def test_a_module_with_the_same_tensors_that_computes_something_else_is_refused(tmp_path, head):
     def module(activation):
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(FEATURES, 8), activation, nn.Linear(8, 3))
 
-    path, inputs = tmp_path / "a.impress", blobs()[0]
+    path = tmp_path / "a.impress"
     backbone = il.adapt(module(nn.ReLU()), input_shape=(FEATURES,), head=head)
     learner = quick_learner(backbone).add_random_masks(3).learn_task("a", blobs())
     learner.save(path)
@@ -244,7 +214,7 @@ def test_a_module_with_the_same_tensors_that_computes_something_else_is_refused(
         words = refused(path, lambda path, other=other: il.load(path, module=module(other)))
         assert "computes something else than the network of" in words
     again = il.load(path, module=module(nn.ReLU()).train())  # drawn anew, in another mode
-    assert torch.equal(again.logits(inputs, "a"), learner.logits(inputs, "a"))
+    assert_same(learner, again, blobs()[0])
 
 
 def test_modules_that_draw_or_take_any_size_open_as_before(tmp_path):
