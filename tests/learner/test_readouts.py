@@ -136,15 +136,6 @@ def test_features_that_tasks_use_outlive_others_of_more_masks(
     assert torch.equal(load(path).logits(data[0], "task"), logits)
 
 
-@pytest.mark.parametrize("scale", [1e-7, 1e9])
-@pytest.mark.parametrize("projected", [False, True])
-def test_features_beyond_16_bits_are_refused(scale: float, projected: bool) -> None:
-    learner, (inputs, labels) = learner_of(), DATA["four"]
-    learn = learner.learn_features if projected else partial(learner.learn_task, "task")
-    refused("16 bits; scale the inputs", learn, (scale * inputs, labels))
-    assert "task" not in learner.tasks_
-
-
 def test_a_bias_that_is_too_coarse_to_be_right_is_refused() -> None:
     backbone = adapt(nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4)))
     learner, (inputs, labels) = few_labels(backbone), DATA["four"]

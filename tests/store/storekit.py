@@ -13,13 +13,11 @@ import sqlite3
 import subprocess
 import sys
 import time
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import impresslearn as il
@@ -143,18 +141,3 @@ def sql(path: Path) -> Iterator[sqlite3.Connection]:
     """A plain connection, which commits and is closed at the end."""
     with closing(sqlite3.connect(path)) as connection, connection:
         yield connection
-
-
-def refused(path: Any, verb: Callable[[Any], Any] = il.load, seconds: float = 10) -> str:
-    """The single line of the error that a verb gives, fast and in less than 64 MB."""
-    tracemalloc.start()
-    start = time.perf_counter()
-    with pytest.raises(il.ImpressLearnError) as caught:
-        verb(path)
-    assert time.perf_counter() - start < seconds
-    assert tracemalloc.get_traced_memory()[1] < 64e6
-    tracemalloc.stop()
-    line = str(caught.value)
-    assert len(line.splitlines()) == 1
-    assert len(line) < 600
-    return line
