@@ -25,7 +25,7 @@ def test_readers_while_one_learns_and_removes(pool, path, tmp_path):
     with hasty(path) as learner:
         learner.learn_basis("late", blobs(5))
     stop, outs = tmp_path / "stop", [tmp_path / f"reader-{number}" for number in range(3)]
-    pids = [
+    processes = [
         pool.start("read", outs[0], path=path, readonly=True, stop=stop),
         pool.start("read", outs[1], path=path, stop=stop),
         pool.start("verify_again_and_again", outs[2], path=path, stop=stop),
@@ -34,18 +34,18 @@ def test_readers_while_one_learns_and_removes(pool, path, tmp_path):
     (learned,) = pool.learned(path, tmp_path / "new", count=TASKS)
     time.sleep(0.5)
     stop.touch()
-    answers = [pool.reported(*pair)[-1] for pair in zip(pids, outs, strict=True)]
+    answers = [pool.reported(*pair)[-1] for pair in zip(processes, outs, strict=True)]
     assert len(learned) == TASKS
     assert all(dict(learned).items() < each.items() for each in answers[:2])
     stop.unlink()
-    pid = pool.start("verify_again_and_again", tmp_path / "churn", path=path, stop=stop)
+    process = pool.start("verify_again_and_again", tmp_path / "churn", path=path, stop=stop)
     for number in range(4):
         with hasty(path) as learner:
             for name, _ in learned[number::4]:
                 learner.remove_task(name)
             learner.learn_basis(f"late-{number}", blobs(number))
     stop.touch()
-    pool.reported(pid, tmp_path / "churn")
+    pool.reported(process, tmp_path / "churn")
     il.open_store(path).close()  # those that were opened for reading only leave the log
     assert not list(tmp_path.glob("a.impress-*"))
 
@@ -134,14 +134,14 @@ def test_killed_at_every_statement_of_a_change(verb, pool, path, tmp_path):
     for statement in range(1, 60):
         copy, out = tmp_path / f"{statement}.impress", tmp_path / f"out-{statement}"
         shutil.copy(path, copy)
-        pid = pool.start("change_once", out, path=copy, verb=verb, statement=statement)
-        ended = pool.wait(pid)
+        process = pool.start("change_once", out, path=copy, verb=verb, statement=statement)
+        process.join()
         verify_store(copy)
         found.append(digests(copy))
-        if ended == 0:
+        if process.exitcode == 0:
             break
-        assert ended == -signal.SIGKILL
-    assert ended == 0
+        assert process.exitcode == -signal.SIGKILL
+    assert process.exitcode == 0
     assert statement > 4
     after = found[-1]
     assert after != before

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from storekit import INPUTS, PATHS, digest, digests, files, hasty, small_learner
+from storekit import INPUTS, digest, digests, files, hasty, small_learner
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
@@ -165,7 +165,7 @@ well(last)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_across_forks(path):
     done = subprocess.run(
-        [sys.executable, "-c", FORKED, str(path), *PATHS],
+        [sys.executable, "-c", FORKED, str(path), *sys.path],
         capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
