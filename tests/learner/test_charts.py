@@ -49,12 +49,6 @@ def test_pictures_show_the_masks(learner):
         assert np.array_equal(picture, mask[layer.name].numpy())
 
 
-def test_a_mask_alone_is_drawn_as_one_of_a_bank_is(learner):
-    mask = learner.bank_.mask("a")
-    for draw in (il.charts.mask_picture, il.charts.input_picture):
-        assert values(draw(mask)) == values(draw(learner, "a"))
-
-
 def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
     bank = learner.bank_
     ones = bank.mask("a")[bank.layers[0].name].sum(dim=0)
