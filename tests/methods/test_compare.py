@@ -122,6 +122,7 @@ def test_tables_figures_and_files(tmp_path):
     assert "corrected by Holm" in str(five)
     assert five.to_latex().count(r"\toprule") == 2
     assert "ours" in five._repr_html_()
+    assert "90.0% [80.0, 100.0]" in str(compared(ours=[0.8, 1.0]))
     text = five.to_csv(tmp_path / "tasks.csv")
     assert text.splitlines()[0].startswith("method,seed,task,phase")
     assert (tmp_path / "tasks.csv").read_text() == text

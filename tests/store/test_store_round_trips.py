@@ -8,6 +8,7 @@ from torch import nn
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.networks import Backbone, registry
+from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.store.tasks import label_map_bytes
 from toys import FEATURES, ConvNet, blobs, pictures, quick_learner, refused, resnet
 
@@ -210,3 +211,16 @@ def test_modules_that_draw_or_take_any_size_open_as_before(tmp_path):
         backbone = il.adapt(module, input_shape=shape, head="shared", num_classes=3)
         quick_learner(backbone).add_random_masks(1).save(path)
         assert len(il.load(path, module=module).bank_) == 1
+
+
+def test_a_task_of_infinite_statistics_is_refused_when_it_is_learned(monkeypatch):
+    learner, begin = quick_learner(resnet("per_task"), **QUICKLY), TrainingPhase.begin
+
+    def spoiled(*how):
+        phase = begin(*how)
+        next(iter(phase.statistics.values()))[0] = torch.inf
+        return phase
+
+    monkeypatch.setattr("impresslearn.networks.prediction.TrainingPhase.begin", spoiled)
+    refused("", learner.learn_basis, "b", pictures(1), error=il.TrainingError)
+    assert (list(learner.tasks_), learner.bank_.names) == ([], ())
