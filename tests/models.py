@@ -136,17 +136,18 @@ class Named(nn.Module):
 
 
 class Two(nn.Module):
-    """Pictures and numbers beside them, in this order; a dictionary comes out."""
+    """Pictures and a number beside each, in this order; a dictionary comes out."""
 
     def __init__(self, classes: int = 4) -> None:
         super().__init__()
         self.pictures = nn.Conv2d(3, 8, 3)
-        self.numbers = nn.Linear(5, 8)
+        self.numbers = nn.Linear(1, 8)
         self.head = nn.Linear(16, classes)
 
     def forward(self, pictures: Tensor, numbers: Tensor) -> dict[str, Tensor]:
         seen = F.relu(self.pictures(pictures)).mean((2, 3))
-        return {"logits": self.head(torch.cat([seen, F.relu(self.numbers(numbers))], dim=1))}
+        beside = F.relu(self.numbers(numbers[:, None]))
+        return {"logits": self.head(torch.cat([seen, beside], dim=1))}
 
 
 def padded(seed: int = 0, classes: int = 3) -> tuple[dict[str, Tensor], Tensor]:
@@ -158,9 +159,9 @@ def padded(seed: int = 0, classes: int = 3) -> tuple[dict[str, Tensor], Tensor]:
 
 
 def pictured(seed: int = 0, classes: int = 3) -> tuple[Inputs, Tensor]:
-    """Pictures and five numbers each."""
+    """Pictures and one number each."""
     images, labels = pictures(seed, classes)
-    numbers = torch.randn(len(labels), 5, generator=torch.Generator().manual_seed(seed))
+    numbers = torch.randn(len(labels), generator=torch.Generator().manual_seed(seed))
     return Inputs(images, numbers.double().numpy()), labels
 
 

@@ -103,6 +103,17 @@ def quick_learner(backbone: Backbone | None = None, **settings: Any) -> ImpressL
     return ImpressLearner(lenet() if backbone is None else backbone, **quiet | settings)
 
 
+CODED = {"precision": "coded", "bit_price": 0.05}
+KINDS: dict[str, dict[str, Any]] = {
+    "a layer": {},
+    "a unit, scaled": {"granularity": "unit", "output_scale": True},
+    "int4": {"granularity": "unit", "precision": "int4"},
+    "a layer, coded": CODED | {"output_scale": True},
+    "a unit, coded": CODED | {"granularity": "unit"},
+    "a weight": CODED | {"granularity": "weight"},
+}
+"""Name -> settings of a learner whose tasks keep numbers of this kind."""
+
 BASELINES: dict[str, Callable[[], Any]] = {
     "SupSup": lambda: methods.SupSup(lenet(), basis_recipe=QUICK, progress=False),
     "FineTuning": lambda: methods.FineTuning(lenet(), recipe=QUICK, progress=False),

@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner
+from test_store_commands import run
 
 import impresslearn as il
-from impresslearn.cli.app import app
 from impresslearn.errors import InputError
 from impresslearn.export import export_task
 
 QUICK = ("--network", "widths=[32,24]", "--set", 'recipe={"epochs":0,"min_steps":40}')
 TASKS = ["basis", "task 1", "task 2"]
-
-
-def run(*arguments):
-    result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 @pytest.fixture(scope="module", params=["float32", "uint8"])

@@ -11,7 +11,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.learner import advice as advice_module
-from impresslearn.learner.presets import CANDIDATES, PRESETS
+from impresslearn.learner.presets import PRESETS
 from toys import QUICK, blobs, lenet, pictures, refused
 
 TASKS = {f"task-{seed}": blobs(seed, count=120) for seed in range(4)}
@@ -102,8 +102,8 @@ def test_when_the_time_is_over_the_curve_has_what_was_tried(monkeypatch):
     assert set(found.skipped.values()) == {"max_seconds were over"}
     words = " ".join(repr(found).split())  # the line is wrapped
     assert "60 disjoint masks per unit (max_seconds were over)" in words
-    with pytest.raises(il.InputError, match="no method could be tried: max_seconds were over"):
-        advice(max_seconds=0)
+    refused("no method could be tried: max_seconds were over", advice, max_seconds=0)
+    refused("no method could be tried: .*max_bytes = 3", advice, budgets=[3])
 
 
 def test_without_a_network_one_is_made_for_the_data():
@@ -114,32 +114,15 @@ def test_without_a_network_one_is_made_for_the_data():
     assert learner.score(pictures(7, count=60, size=4), "new") > 0.9
 
 
+def test_methods_suit_the_network(monkeypatch):
+    pretended(monkeypatch)
+    trained = il.adapt(torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Linear(8, 3)))
+    presets = {trial.candidate.preset for trial in advice(backbone=trained).trials}
+    assert presets == {"per_weight", "few_labels", "pretrained"}
+
+
 def test_one_task_and_the_chart(tmp_path):
     found = advice(blobs(0, count=120), budgets=[100, 300])
     assert found.best.accuracy > 0.8
     found.chart().save(tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        ({"budgets": [3]}, "no method could be tried: .*max_bytes = 3"),
-        ({"budgets": []}, "at least one number of bytes"),
-        ({"budgets": 500}, "budgets must be numbers of bytes such as"),
-        ({"tasks": {"a": blobs(count=3)}}, "task 'a' has too few examples to hold some back"),
-        ({"tasks": {"a": pictures()}}, "16"),
-    ],
-)
-def test_what_cannot_be_advised_is_a_line(change, line):
-    refused(line, advice, **change)
-
-
-def test_methods_suit_the_network():
-    def suitable(backbone, has_basis=True):
-        return {method.preset for method in CANDIDATES if method.suits(backbone, has_basis)}
-
-    trained = il.adapt(torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Linear(8, 3)))
-    assert suitable(lenet()) == {"default", "per_weight"}
-    assert suitable(lenet(head="own"), has_basis=False) >= {"few_labels", "per_weight"}
-    assert suitable(trained) == {"per_weight", "few_labels", "pretrained"}

@@ -61,9 +61,9 @@ def equal(one, other, is_stacked=False):
             torch.testing.assert_close(*pair, rtol=0, atol=1e-5 if is_stacked else 0)
 
 
-def both_ways(tasks, make=learner, **settings):
+def both_ways(tasks, make=learner):
     """The tasks learned side by side and in turn."""
-    return tuple(make(**settings).learn_tasks(tasks, batched=batched) for batched in (True, False))
+    return [make().learn_tasks(tasks, batched=batched) for batched in (True, False)]
 
 
 @pytest.mark.parametrize("count", [16, 17, 33])
@@ -79,24 +79,29 @@ def test_every_number_of_examples(count, runs, is_stacked):
     assert other <= (6 if is_stacked else 0)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"granularity": "unit"},
-        {"output_scale": True},
-        {"penalty": 0.1},
-        {"precision": "coded", "bit_price": 0.1},
-        {"precision": "coded", "granularity": "unit", "max_bytes": 120},
-        {"task_recipe": replace(RECIPE, label_smoothing=0.2)},
-        {"task_recipe": replace(RECIPE, min_steps=20, batch_fraction=0.5)},
-        {"task_recipe": replace(RECIPE, optimizer="adamw", weight_decay=0.1, warmup_epochs=1)},
-    ],
-    ids=str,
-)
-def test_settings(settings, runs, is_stacked):
-    tasks = {f"t{i}": data(i, 33) for i in range(4)}
-    equal(*both_ways(tasks, **settings), is_stacked)
-    assert runs == [4]
+FEW = replace(RECIPE, epochs=0, min_steps=3)
+WAYS = {
+    "unit": {"granularity": "unit"},
+    "output scale": {"output_scale": True},
+    "penalty": {"penalty": 0.1},
+    "coded": {"precision": "coded", "bit_price": 0.1},
+    "budget": {"precision": "coded", "granularity": "unit", "max_bytes": 120},
+    "smoothing": {"task_recipe": replace(RECIPE, label_smoothing=0.2)},
+    "part of a batch": {"task_recipe": replace(RECIPE, min_steps=20, batch_fraction=0.5)},
+    "adamw": {"task_recipe": replace(RECIPE, optimizer="adamw", warmup_epochs=1)},
+    "batch norm": {"backbone": resnet("batch"), "task_recipe": FEW},
+    "group norm": {"backbone": resnet("group"), "task_recipe": FEW},
+    "double": {"backbone": adapt(lenet().module.double()), "task_recipe": FEW},
+    "own heads": {"backbone": lenet(head="own"), "task_recipe": FEW},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_settings_and_networks(way, runs, is_stacked):
+    examples = pictures if way.endswith("norm") else blobs
+    tasks = {f"t{i}": examples(i, count=17) for i in range(2)}
+    equal(*both_ways(tasks, lambda: learner(**WAYS[way])), is_stacked)
+    assert runs == [2]
 
 
 def test_tasks_of_other_sizes_shapes_and_formats_are_groups_of_their_own(runs, is_stacked):
@@ -109,35 +114,19 @@ def test_tasks_of_other_sizes_shapes_and_formats_are_groups_of_their_own(runs, i
     assert list(in_turn.tasks_) == list(tasks)
 
 
-@pytest.mark.parametrize(
-    ("make", "examples"),
-    [
-        (lambda: resnet("batch"), pictures),
-        (lambda: resnet("group"), pictures),
-        (lambda: adapt(lenet().module.double()), blobs),
-        (lambda: lenet(head="own"), blobs),
-    ],
-    ids=["batch", "group", "double", "own heads"],
-)
-def test_other_networks(make, examples, runs, is_stacked):
-    tasks = {f"t{i}": examples(i, count=17) for i in range(2)}
-    few = Recipe(lr=0.02, epochs=0, min_steps=3, batch_size=16)
-    equal(*both_ways(tasks, lambda: learner(make(), task_recipe=few)), is_stacked)
-    assert runs == [2]
-
-
 def test_what_cannot_be_stacked_is_one_clear_error(is_stacked):
-    dropping = nn.Sequential(nn.Linear(16, 8), nn.Dropout(), nn.Linear(8, 3))
-    for make, examples, reason in (
-        (lambda: resnet("per_task"), pictures, "gather norm statistics"),
-        (lambda: adapt(dropping), blobs, "vmap"),
+    dropping = adapt(nn.Sequential(nn.Linear(16, 8), nn.Dropout(), nn.Linear(8, 3)))
+    few = {"task_recipe": FEW}
+    for backbone, examples, reason in (
+        (resnet("per_task"), pictures, "gather norm statistics"),
+        (dropping, blobs, "vmap"),
     ):
         tasks = {f"t{i}": examples(i, count=17) for i in range(2)}
         if is_stacked:
             line = f"batched=True cannot be used .*{reason}.*batched=False"
-            refused(line, learner(make()).learn_tasks, tasks, batched=True)
+            refused(line, learner(backbone, **few).learn_tasks, tasks, batched=True)
         else:
-            equal(*both_ways(tasks, lambda make=make: learner(make())))
+            equal(*both_ways(tasks, lambda backbone=backbone: learner(backbone, **few)))
 
 
 def test_memory_bounds_how_many_run_at_once(runs, monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import impresslearn as il
-from toys import blobs, lenet, quick_learner, refused, resnet
+from toys import blobs, lenet, quick_learner, resnet
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,6 @@ def test_pictures_show_the_masks(learner):
         assert np.array_equal(picture, mask[layer.name].numpy())
 
 
-def test_a_mask_alone_is_drawn_as_one_of_a_bank_is(learner):
-    mask = learner.bank_.mask("a")
-    for draw in (il.charts.mask_picture, il.charts.input_picture):
-        assert values(draw(mask)) == values(draw(learner, "a"))
-
-
 def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
     bank = learner.bank_
     ones = bank.mask("a")[bank.layers[0].name].sum(dim=0)
@@ -62,8 +56,3 @@ def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
     assert [row["kept"] for row in rows] == ones.tolist()
     bank = il.random_bank(resnet("batch").layers, 1, sparsity=0.5, seed=0)
     assert len(values(il.charts.input_picture(bank, bank.names[0]))) == 9
-
-
-def test_what_cannot_be_drawn_is_a_line(learner):
-    refused("there are 2 masks; give the name", il.charts.mask_picture, learner)
-    refused("of type ImpressLearner, got MaskBank", il.charts.mask_usage, learner.bank_, ["a"])

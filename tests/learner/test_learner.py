@@ -1,15 +1,15 @@
 """A learner's verbs: what is learned, what comes back, and what a seed decides."""
 
 import warnings
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
 
 from impresslearn import Recipe, adapt, streams
 from impresslearn.coefficients.masks import equal_alphas, mix
-from impresslearn.data import Examples, StreamedExamples
+from impresslearn.data import Examples
 from impresslearn.errors import NotLearnedWarning
 from toys import ConvNet, blobs, lenet, pictures, quick_learner
 
@@ -29,7 +29,7 @@ def named(seed, classes):
 
 def same(first, second):
     """Whether two collections of tensors are equal bit for bit."""
-    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    return all(map(torch.equal, first, second))
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +40,6 @@ def learner():
         verb = learner.learn_basis if seed < 2 else learner.learn_task
         verb(f"task-{seed}", named(seed, classes))
     return learner
-
-
-def test_verbs_return_the_learner_and_attributes_tell_what_it_holds():
-    learner = quick_learner()
-    assert (len(learner.bank_), len(learner.tasks_), learner.coefficients_) == (0, 0, {})
-    assert learner.learn_basis("a", blobs(0)) is learner
-    assert learner.learn_homogeneous("b", blobs(1), 2) is learner
-    assert learner.add_random_masks(3) is learner
-    assert learner.learn_task("c", blobs(2)) is learner
-    assert learner.bank_.names == ("a", "b", "b/1", "random-0", "random-1", "random-2")
-    assert list(learner.tasks_) == ["a", "b", "c"]
-    assert [info.role for info in learner.tasks_.values()] == ["basis", "basis", "learned"]
-    assert [info.num_masks for info in learner.tasks_.values()] == [1, 2, 6]
-    assert list(learner.coefficients_) == ["c"]
-    assert "\n" not in repr(learner)
 
 
 def test_tasks_are_learned_and_their_labels_come_back(learner):
@@ -69,8 +54,7 @@ def test_tasks_are_learned_and_their_labels_come_back(learner):
         logits = learner.logits(inputs, f"task-{seed}")
         assert logits.shape == (96, len(classes))
         assert (np.array(sorted(classes))[logits.argmax(1).numpy()] == predicted).all()
-    for tasks in ("task-0", []):
-        assert learner.predict(torch.zeros(0, 16), tasks).shape == (0,)
+    assert learner.predict(torch.zeros(0, 16), []).shape == (0,)
 
 
 def test_a_mixed_batch_equals_the_tasks_apart(learner):
@@ -78,47 +62,31 @@ def test_a_mixed_batch_equals_the_tasks_apart(learner):
     names = [f"task-{i % 4}" for i in range(len(inputs))]
     apart = {name: learner.predict(inputs, name) for name in set(names)}
     expected = [apart[name][row] for row, name in enumerate(names)]
-    for form in (names, tuple(names), np.array(names)):
+    for form in (names, np.array(names)):
         mixed = learner.predict(inputs, form)
         assert mixed.dtype == object
         assert mixed.tolist() == expected
-    of_strings = learner.predict(inputs[:4], ["task-3", "task-2", "task-3", "task-2"])
-    assert of_strings.dtype.kind == "U"
-    assert of_strings.tolist() == [apart[f"task-{t}"][row] for row, t in enumerate((3, 2, 3, 2))]
+    assert learner.predict(inputs[:2], ["task-3", "task-2"]).dtype.kind == "U"
 
 
 @pytest.mark.parametrize(
     ("make", "data"), [(lenet, blobs), (lambda: adapt(ConvNet()), pictures)], ids=["plain", "drop"]
 )
 def test_a_seed_gives_the_same_bits(make, data):
-    def run(seed):
+    def run(seed, names="cd"):
         learner = quick_learner(make(), seed=seed, granularity="unit", output_scale=True)
         learner.learn_basis("a", data(0)).learn_homogeneous("b", data(1), 2).add_random_masks(2)
-        learner.learn_task("c", data(2))
-        names = learner.bank_.names
-        masks = [tensor for name in names for tensor in learner.bank_.mask(name).values()]
-        return masks, list(learner.coefficients_["c"].tensors())
+        for name in names:
+            learner.learn_task(name, data(2))
+        masks = [learner.bank_.mask(name).values() for name in learner.bank_.names]
+        return [*chain(*masks)], [*learner.coefficients_["c"].tensors()]
 
     first = run(0)
     torch.manual_seed(123)
-    again, other = run(0), run(1)
+    again, other = run(0, names="dc"), run(1)  # seeds depend on names, not on their order
     for mine, repeated, others in zip(first, again, other, strict=True):
         assert same(mine, repeated)
         assert not same(mine, others)
-
-
-def test_seeds_depend_on_names_and_on_nothing_else():
-    one = quick_learner(seed=4).add_random_masks(2)
-    two = quick_learner(seed=4).add_random_masks(2)
-    one.learn_task("a", blobs(0)).learn_task("b", blobs(1)).update_task("a", blobs(0))
-    two.learn_task("b", blobs(1)).learn_task("a", blobs(0)).update_task("a", blobs(0))
-    inputs = blobs(2)[0]
-    for name in "ab":
-        assert torch.equal(one.logits(inputs, name), two.logits(inputs, name))
-    seeds = [one.tasks_[name].history["recipe"]["seed"] for name in "ab"]
-    seeds += [version.history["recipe"]["seed"] for version in one.versions("a")[:1]]
-    other = quick_learner(seed=5).add_random_masks(2).learn_task("a", blobs(0))
-    assert len({*seeds, other.tasks_["a"].history["recipe"]["seed"]}) == 4
 
 
 def test_homogeneous_masks_depend_on_their_seeds_alone():
@@ -129,19 +97,6 @@ def test_homogeneous_masks_depend_on_their_seeds_alone():
         alone = quick_learner().learn_basis("x", blobs(), seed=seed)
         assert same(learner.bank_.mask(name).values(), alone.bank_.mask("x").values())
         assert learner.bank_.infos[learner.bank_.index(name)].recipe["seed"] == seed
-    assert learner.learn_task("b", blobs(1)).score(blobs(1), "b") > 0.8
-    drawn = quick_learner(seed=4).learn_homogeneous("a", blobs(), 2)
-    assert len({info.recipe["seed"] for info in drawn.bank_.infos}) == 2
-
-
-def test_the_cache_changes_no_bit():
-    settings = {"granularity": "unit", "output_scale": True}
-    learners = [quick_learner(cache_bytes=size, **settings) for size in (0, 3000, 2**20)]
-    for learner in learners:
-        learner.learn_basis("a", blobs(0)).learn_task("b", blobs(1)).learn_task("c", blobs(2))
-    for name in "abcabc":
-        first, *others = (learner.logits(blobs(3)[0], name) for learner in learners)
-        assert all(torch.equal(first, other) for other in others)
 
 
 def test_augmentation_is_used_while_learning_only():
@@ -158,17 +113,14 @@ def test_augmentation_is_used_while_learning_only():
     assert calls == [32] * 60
 
 
-@pytest.mark.parametrize(
-    ("dtype", "network"),
-    [(torch.float16, None), (torch.bfloat16, None), (torch.float64, None), (None, torch.float64)],
-    ids=str,
-)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("network", [torch.float32, torch.float64])
 def test_inputs_and_networks_in_other_number_formats(dtype, network):
     inputs, labels = blobs()
-    data = (inputs.to(dtype or inputs.dtype), labels)
-    backbone = adapt(lenet().module.to(network or inputs.dtype))
-    learner = quick_learner(backbone).learn_basis("a", data).learn_task("b", data)
-    assert learner.logits(data[0], "b").dtype == (network or inputs.dtype)
+    data = (inputs.to(dtype), labels)
+    learner = quick_learner(adapt(lenet().module.to(network))).learn_basis("a", data)
+    learner.learn_task("b", data)
+    assert learner.logits(data[0], "b").dtype == network
     assert learner.score(data, "b") > 0.8
     assert learner.infer_task(data[0]).best in ("a", "b")
 
@@ -197,45 +149,36 @@ def test_an_unlearned_task_is_met_with_the_equal_mixture_of_all_masks():
 
 def test_what_a_terminal_and_a_notebook_show_is_short():
     learner = quick_learner().learn_basis("a<b>", blobs(0)).learn_task("c", blobs(1))
-    examples, kept = streams.rotated_digits(tasks=1)[0].train, learner.tasks_.learned("c")
+    examples = streams.rotated_digits(tasks=1)[0].train
     assert repr(examples) == "Examples(1,348 inputs of (1, 8, 8), 10 classes)"
-    shown = [learner, learner.tasks_]
-    assert all(len(repr(each)) < 300 for each in shown)
-    assert "\\x" not in repr(kept)  # no bytes of coefficients
-    for each in shown:
+    for each in (learner, learner.tasks_):
+        assert len(repr(each)) < 300
+        assert "\n" not in repr(learner)
         assert "a&lt;b&gt;" in each._repr_html_()
         assert "a<b>" not in each._repr_html_()
-    assert "no task" in quick_learner()._repr_html_()
     learner.learn_tasks({f"more {number}": blobs(number) for number in range(60)})
     assert "and 12 more" in learner.tasks_._repr_html_()
 
 
-@pytest.mark.parametrize("way", ["price", "steps", "readout", "basis"])
-def test_a_task_that_was_not_learned_is_told_of(way):
-    still = Recipe(lr=1e-9, epochs=0, min_steps=2)
-    if way in ("price", "readout"):
-        hint, settings = "lower the bit_price", {"precision": "coded", "bit_price": 1e4}
-    else:
-        hint, settings = "more steps", {"task_recipe": still, "basis_recipe": still}
-    if way == "readout":
-        settings["granularity"] = "readout"
-    backbone = lenet(4, head="own") if way == "readout" else lenet(4)
-    learner = quick_learner(backbone, **settings).add_random_masks(3)
-    data = blobs(classes=4)
-    verb = learner.learn_basis if way == "basis" else learner.learn_task
+STILL = Recipe(lr=1e-9, epochs=0, min_steps=2)
+DEAR = {"precision": "coded", "bit_price": 1e4}
+
+
+@pytest.mark.parametrize(
+    ("verb", "hint", "settings"),
+    [
+        ("learn_task", "lower the bit_price", DEAR),
+        ("learn_task", "lower the bit_price", DEAR | {"granularity": "readout"}),
+        ("learn_task", "more steps", {"task_recipe": STILL}),
+        ("learn_basis", "more steps", {"basis_recipe": STILL}),
+    ],
+)
+def test_a_task_that_was_not_learned_is_told_of(verb, hint, settings):
+    head = "own" if "granularity" in settings else "shared"
+    learner = quick_learner(lenet(4, head=head), **settings).add_random_masks(3)
     with pytest.warns(NotLearnedWarning, match=f"'a' was not learned: .* {hint}") as told:
-        verb("a", data)
+        getattr(learner, verb)("a", blobs(classes=4))
     assert told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quick_learner().add_random_masks(12).learn_task("a", blobs())
-
-
-def test_streamed_examples_are_learned_and_scored():
-    inputs, labels = blobs()
-    streamed = StreamedExamples(TensorDataset(inputs, labels), labels.numpy(), workers=0)
-    learner = quick_learner()
-    for verb in (learner.learn_basis, learner.learn_task):
-        verb(verb.__name__, streamed)
-        score = learner.score(streamed, verb.__name__)
-        assert score == learner.score((inputs, labels), verb.__name__) > 0.8

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from test_own_heads import own_heads
 
 from impresslearn import Recipe, adapt
 from impresslearn.errors import InputError
@@ -33,7 +34,8 @@ def check(learner, data):
     learner.learn_task("f", data(5)).learn_basis("g", data(6))
     with pytest.raises(InputError):
         learner.learn_task("h", data(7, 1))
-    learner.infer_task(data(3)[0], method="alpha", recipe=QUICK)
+    how = {} if learner.backbone.own_head else {"method": "alpha", "recipe": QUICK}
+    learner.infer_task(data(3)[0], **how)
     late = snapshot(learner, inputs)
     learner.learn_task("i", data(9))
     last = snapshot(learner, inputs)
@@ -50,6 +52,7 @@ def check(learner, data):
         {"cache_bytes": 2**20},
         {"granularity": "unit", "precision": "int4"},
         {"output_scale": True, "precision": "int8"},
+        {"granularity": "weight", "precision": "coded", "bit_price": 0.02},
     ],
 )
 def test_lenet(settings):
@@ -74,3 +77,9 @@ def test_resnet(norm, granularity):
 )
 def test_an_adapted_network_with_batch_norm_and_dropout(norm):
     check(quick_learner(adapt(ConvNet(), norm=norm, head="shared"), cache_bytes=0), pictures)
+
+
+def test_heads_and_norms_of_their_own_over_a_trained_network():
+    tuned = {"granularity": "unit", "tune": ("norm", "bias")}
+    coded = {"precision": "coded", "bit_price": 0.1}
+    check(quick_learner(own_heads(), cache_bytes=0, **tuned, **coded), blobs)

@@ -8,7 +8,7 @@ from impresslearn import methods
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import random_bank
 from impresslearn.training.loop import Recipe
-from toys import QUICK, blobs, lenet, pictures, resnet
+from toys import KINDS, QUICK, blobs, lenet, pictures, quick_learner, resnet
 
 pytestmark = [
     pytest.mark.gpu,
@@ -20,23 +20,11 @@ DEVICE = "cuda"
 def learner(network=None, masks=8, **settings):
     network = (lenet() if network is None else network).to(DEVICE)
     bank = random_bank(network.layers, masks, 0.5, device=DEVICE) if masks else None
-    chosen = {"task_recipe": QUICK, "basis_recipe": QUICK, "progress": False} | settings
-    return ImpressLearner(network, bank=bank, **chosen)
+    return quick_learner(network, bank=bank, **settings)
 
 
 def logits(learner, data, names):
     return {name: learner.logits(data[0], name).cpu() for name in names}
-
-
-CODED = {"precision": "coded", "bit_price": 0.1}
-KINDS = {
-    "a layer": {},
-    "a layer, coded": CODED,
-    "a unit": {"granularity": "unit"},
-    "a unit, int4": {"granularity": "unit", "precision": "int4"},
-    "a unit, coded": {"granularity": "unit", **CODED},
-    "a weight": {"granularity": "weight", **CODED},
-}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,13 +10,8 @@ import torch
 from torch import nn
 
 from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store
-from impresslearn.coefficients.deltas import NormBiasDeltas, folded
-from impresslearn.coefficients.masks import MaskMixture
-from impresslearn.coefficients.parametrisation import Coefficients, task_weights
-from impresslearn.masks import random_bank
-from impresslearn.methods import SupSup
 from impresslearn.networks import Backbone
-from toys import blobs, lenet, pictures, quick_learner, refused, resnet
+from toys import blobs, lenet, pictures, quick_learner, resnet
 
 CLASSES = {"two": 2, "three": 3, "five": 5}
 LONGER = Recipe(lr=0.03, epochs=0, min_steps=150, batch_size=32)
@@ -46,11 +41,6 @@ def learner_of(backbone: Backbone | None = None, **settings: Any) -> ImpressLear
     return quick_learner(backbone or own_heads(), **settings).add_masks(4, source="disjoint")
 
 
-def priced(precision: str, price: float) -> dict[str, float]:
-    """The price of a bit where there is one."""
-    return {"bit_price": price} if precision == "coded" else {}
-
-
 def data_of(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     return blobs(seed=len(name) + CLASSES[name], classes=CLASSES[name], count=60)
 
@@ -69,15 +59,12 @@ def test_a_mixture_is_where_an_untrained_network_starts() -> None:
     assert quick_learner().start == quick_learner(lenet(head="own")).start == "mixture"
     assert quick_learner(own_heads()).start == "network"
     assert quick_learner(own_heads(), penalty=0.1).start == "mixture"
-    refused("penalty", quick_learner, own_heads(), penalty=0.1, start="network")
-    refused("no effect", quick_learner, own_heads(norm="per_task"), fold_after=1, tune=("norm",))
-    refused("no effect", quick_learner, lenet(), fold_after=1, tune=("norm",))
 
 
-@pytest.mark.parametrize("precision", ["float32", "coded"])
-def test_norm_statistics_are_folded_into_the_norms(precision: Any) -> None:
+@pytest.mark.parametrize("code", [{}, {"precision": "coded", "bit_price": 0.01}])
+def test_norm_statistics_are_folded_into_the_norms(code: Any) -> None:
     """What was gathered in training is part of the task; the shared statistics stay as they are."""
-    settings: dict[str, Any] = {"precision": precision, "tune": ("norm",)} | priced(precision, 0.01)
+    settings: dict[str, Any] = {"tune": ("norm",)} | code
     learner = learner_of(fold_after=1.0, **settings)
     inputs, labels = data_of("three")
     shifted = 5 * inputs + 3  # far from what the network's own statistics stand for
@@ -92,28 +79,6 @@ def test_norm_statistics_are_folded_into_the_norms(precision: Any) -> None:
     assert own[1].abs().max() > 3 * changes[1].abs().max()
 
 
-def test_folding_changes_no_prediction() -> None:
-    backbone = own_heads()
-    generator = torch.Generator().manual_seed(3)
-    inputs = 4 * torch.randn(50, 16, generator=generator) + 1
-    kept = backbone.initial_statistics()
-    gathered = {name: each.clone() for name, each in kept.items()}
-    for _ in range(40):
-        backbone.forward({}, inputs, gathered, "train")
-    zeros = [torch.zeros(32), torch.zeros(32)]
-    deltas = NormBiasDeltas(("norm",))
-    changes = tuple(folded(backbone, deltas, zeros, gathered, kept))
-    bank = random_bank(backbone.layers, 1)
-    alpha = tuple(torch.zeros(1) for _ in backbone.layers)
-    task = Coefficients((MaskMixture(residual=True), deltas), (alpha, changes), 1)
-    found = backbone.forward(task_weights(bank, backbone, task), inputs, kept)
-    assert torch.allclose(found, backbone.forward({}, inputs, gathered), atol=1e-4)
-    assert not torch.allclose(found, backbone.forward({}, inputs, kept), atol=0.1)
-
-
-NOTHING = "nothing but the last layer is left to mask"
-
-
 @pytest.mark.parametrize("preset", ["pretrained", "few_labels"])
 @pytest.mark.parametrize("adapted", [False, True])
 def test_networks_of_a_head_alone(tmp_path: Path, preset: str, adapted: bool) -> None:
@@ -122,7 +87,6 @@ def test_networks_of_a_head_alone(tmp_path: Path, preset: str, adapted: bool) ->
     linear = create_backbone("linear", in_features=16, head="own")
     network = adapt(module, input_shape=(16,)) if adapted else linear
     learner = ImpressLearner.from_preset(network, preset, progress=False)
-    assert len(learner.bank_) == 0
     for name in CLASSES:
         learner.learn_task(name, data_of(name))
         assert learner.score(data_of(name), name) > 0.9
@@ -137,29 +101,6 @@ def test_networks_of_a_head_alone(tmp_path: Path, preset: str, adapted: bool) ->
         logits = learner.logits(inputs, name)
         assert torch.equal(again.logits(inputs, name), logits)
         assert torch.equal(learner.export(name)(inputs), logits)
-    refused(NOTHING, learner.add_masks, 2, source="disjoint")
-    refused(NOTHING, learner.learn_basis, "b", data_of("two"))
-    refused(NOTHING, SupSup(network, progress=False).learn_task, "b", data_of("two"))
-
-
-@pytest.mark.parametrize("precision", ["float32", "coded"])
-def test_tasks_of_different_numbers_of_classes(tmp_path: Path, precision: Any) -> None:
-    learner = learner_of(precision=precision, tune=("norm", "bias"), **priced(precision, 0.1))
-    learner.learn_basis("basis", data_of("three"))
-    before: dict[str, torch.Tensor] = {}
-    shown = data_of("two")[0]
-    for name, count in CLASSES.items():
-        learner.learn_task(name, data_of(name))
-        assert learner.logits(shown, name).shape == (60, count)
-        assert learner.score(data_of(name), name) > 0.9
-        before[name] = learner.logits(shown, name)
-    learner.save(tmp_path / "a.impress")
-    with open_store(tmp_path / "a.impress", module=trained(1)) as opened:
-        for each in (learner, load(tmp_path / "a.impress", module=trained(1)), opened):
-            for name, logits in before.items():
-                assert torch.equal(each.logits(shown, name), logits)
-                assert each.tasks_[name].bytes == learner.tasks_[name].bytes
-        opened.learn_task("later", data_of("five"))
 
 
 def test_a_head_that_is_a_convolution(tmp_path: Path) -> None:
@@ -170,17 +111,3 @@ def test_a_head_that_is_a_convolution(tmp_path: Path) -> None:
     assert logits.shape == (40, 5)
     assert torch.equal(load(tmp_path / "r.impress").logits(images[0], "five"), logits)
     assert torch.equal(learner.export("five")(images[0]), logits)
-
-
-def test_what_is_not_the_layer_that_gives_the_logits() -> None:
-    class Auxiliary(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body, self.head, self.other = (nn.Linear(16, 16) for _ in range(3))
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return self.head(self.body(inputs).relu())
-
-    learner = quick_learner(adapt(Auxiliary()))
-    refused("the layer that was defined last", learner.learn_task, "t", data_of("three"))
-    refused("expects 16 values", quick_learner(own_heads()).learn_task, "t", pictures())

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -20,23 +20,20 @@ from torch import nn
 import impresslearn as il
 from impresslearn.errors import TasksFailedError
 from impresslearn.learner.parallel import CHUNK
-from toys import refused
+from toys import FEATURES, Data, blobs
 
 TASKS = 2 * CHUNK + 5
 HERE = Path(__file__)
 
 
-def data_of(number: int, calls: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Three classes of 60 inputs; `calls` is a folder that notes who asked."""
+def data_of(number: int, calls: str = "") -> Data:
+    """The data of a task; `calls` is a folder that notes who asked."""
     if calls:
         Path(calls, f"{number}-{time.time_ns()}").touch()
-    draws = np.random.default_rng(number)
-    labels = np.arange(60) % 3
-    centres = draws.normal(size=(3, 8)) * 2
-    return (centres[labels] + draws.normal(size=(60, 8))).astype(np.float32), labels
+    return blobs(number, count=60)
 
 
-def dying_once(number: int, folder: str) -> tuple[np.ndarray, np.ndarray]:
+def dying_once(number: int, folder: str) -> Data:
     """Kills its worker the first time."""
     mark = Path(folder, f"died-{number}")
     if number in (5, CHUNK + 3) and not mark.exists():
@@ -47,11 +44,11 @@ def dying_once(number: int, folder: str) -> tuple[np.ndarray, np.ndarray]:
 
 def body() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    return nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, 3))
 
 
 def new_learner() -> il.ImpressLearner:
-    backbone = il.adapt(body(), head="own", input_shape=(8,))
+    backbone = il.adapt(body(), head="own", input_shape=(FEATURES,))
     return il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
 
 
@@ -86,8 +83,7 @@ def test_any_executor_serves(alone):
     learner = new_learner()
     with ProcessPoolExecutor(1) as executor:
         learner.learn_tasks(tasks(CHUNK + 2), workers=executor)
-    learned = contents(learner)
-    assert learned == {name: alone[name] for name in tasks(CHUNK + 2)}
+    assert contents(learner) == {name: alone[name] for name in tasks(CHUNK + 2)}
 
 
 def test_killed_workers_lose_nothing(alone, tmp_path):
@@ -102,8 +98,8 @@ def unreadable() -> None:
 
 def test_a_failing_task_stops_no_other(alone):
     wanted = tasks(CHUNK + 8)
-    wanted["task-12"] = partial(np.zeros, (3, 8))
-    wanted["task-9"] = (np.full((4, 8), np.nan, np.float32), [0, 1, 0, 1])
+    wanted["task-12"] = partial(np.zeros, (3, FEATURES))
+    wanted["task-9"] = (np.full((4, FEATURES), np.nan, np.float32), [0, 1, 0, 1])
     wanted["gone"] = unreadable
     learner = new_learner()
     with pytest.raises(TasksFailedError, match=r"^4 of 73 tasks were not learned") as caught:
@@ -118,47 +114,50 @@ def test_a_failing_task_stops_no_other(alone):
         assert contents(learner)[name] == alone[name]
 
 
-def test_wrong_calls_are_one_line():
-    learner = new_learner()
-    with ThreadPoolExecutor(1) as threads:
-        refused("of other processes", learner.learn_tasks, tasks(2), workers=threads)
-    refused("leave out batched", learner.learn_tasks, tasks(2), workers=1, batched=True)
-    refused("tasks must be pairs", learner.learn_tasks, ["a", "b"], workers=1)
-
-
-DRIVER = f"""
-import sys; sys.path[:0] = [{str(HERE.parent)!r}, {str(HERE.parents[1])!r}]
+PATHS = os.pathsep.join([str(HERE.parent), str(HERE.parents[1]), *filter(None, sys.path)])
+DRIVER = """
+import sys
 import impresslearn as il
 from test_parallel import body, tasks
 if __name__ == "__main__":
-    path, calls = sys.argv[1:]
+    path, count, calls, address = sys.argv[1:]
+    if address:
+        import ray
+        env = {"env_vars": {"PYTHONPATH": ":".join(sys.path)}}
+        ray.init(address=address, log_to_driver=False, runtime_env=env)
     with il.open_store(path, module=body(), progress=False) as learner:
-        learner.learn_tasks(tasks(calls=calls), workers=1)
+        chosen = tasks(int(count), calls=calls)
+        learner.learn_tasks(chosen, workers="ray" if address else 1)
 """
+
+
+def drive(folder: Path, count: int, calls: object = "", address: str = "") -> subprocess.Popen:
+    """Learns into the store of a folder in a process, or in those of a cluster."""
+    (folder / "driver.py").write_text(DRIVER)
+    given = [str(folder / "s.impress"), str(count), str(calls), address]
+    command = [sys.executable, str(folder / "driver.py"), *given]
+    env = {**os.environ, "PYTHONPATH": PATHS}
+    return subprocess.Popen(command, start_new_session=True, env=env)
 
 
 @pytest.mark.slow
 def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
-    path, calls, script = tmp_path / "s.impress", tmp_path / "calls", tmp_path / "driver.py"
+    path, calls = tmp_path / "s.impress", tmp_path / "calls"
     calls.mkdir()
-    script.write_text(DRIVER)
     new_learner().save(path)
-    command = [sys.executable, str(script), str(path), str(calls)]
-    driver = subprocess.Popen(command, start_new_session=True)
+    driver = drive(tmp_path, TASKS, calls)
     until = time.time() + 120
-    while not 1 < len(il.open_store(path, module=body(), readonly=True).tasks_) < TASKS:
+    while not 1 < len(il.load(path, module=body()).tasks_) < TASKS:
         assert time.time() < until
         assert driver.poll() is None
         time.sleep(0.02)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
-    with il.open_store(path, module=body(), readonly=True) as store:
-        kept = set(store.tasks_)
+    kept = set(il.load(path, module=body()).tasks_)
     before = len(list(calls.iterdir()))
     assert 1 < len(kept) < TASKS
-    subprocess.run(command, check=True, timeout=300)
-    with il.open_store(path, module=body(), readonly=True) as store:
-        assert contents(store) == alone
+    assert drive(tmp_path, TASKS, calls).wait(300) == 0
+    assert contents(il.load(path, module=body())) == alone
     asked = sorted(calls.iterdir(), key=lambda file: file.name.partition("-")[2])[before:]
     assert {f"task-{file.name.partition('-')[0]}" for file in asked} == set(tasks()) - kept
 
@@ -166,8 +165,7 @@ def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
 @pytest.mark.slow
 def test_ray_gives_the_same(alone):
     ray = pytest.importorskip("ray")
-    path = os.pathsep.join(map(str, (HERE.parent, HERE.parents[1])))
-    settings = {"env_vars": {"PYTHONPATH": f"{path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}}
+    settings = {"env_vars": {"PYTHONPATH": PATHS}}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=settings)
     try:
         learner = new_learner().learn_tasks(tasks(), workers="ray")
@@ -176,31 +174,16 @@ def test_ray_gives_the_same(alone):
     assert contents(learner) == alone
 
 
-RAY_DRIVER = """
-import sys, ray
-import impresslearn as il
-from test_parallel import body, tasks
-settings = {"env_vars": {"PYTHONPATH": sys.argv[3]}}
-ray.init(address=sys.argv[1], log_to_driver=False, runtime_env=settings)
-with il.open_store(sys.argv[2], module=body(), progress=False) as learner:
-    learner.learn_tasks(tasks(500), workers="ray")
-"""
-
-
 @pytest.mark.nightly
 def test_a_killed_ray_node_and_a_killed_driver_lose_nothing(tmp_path):
     """Two nodes in processes of their own, one of which dies; then the driver does."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    path, store = os.pathsep.join([*sys.path, str(HERE.parent)]), tmp_path / "a.impress"
+    store = tmp_path / "s.impress"
     new_learner().save(store)
     cluster = Cluster(True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     node = cluster.add_node(num_cpus=1)
-
-    def drive() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", RAY_DRIVER, cluster.address, str(store), path]
-        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
 
     def until(more: int, driver: subprocess.Popen[bytes]) -> None:
         target = len(il.load(store, module=body()).tasks_) + more
@@ -209,14 +192,14 @@ def test_a_killed_ray_node_and_a_killed_driver_lose_nothing(tmp_path):
             time.sleep(0.2)
 
     try:
-        driver = drive()
+        driver = drive(tmp_path, 500, address=cluster.address)
         until(1, driver)
         cluster.remove_node(node, allow_graceful=False)
         until(CHUNK, driver)
         driver.kill()
         driver.wait()
         cluster.add_node(num_cpus=1)
-        assert drive().wait() == 0
+        assert drive(tmp_path, 500, address=cluster.address).wait() == 0
     finally:
         cluster.shutdown()
     alone = new_learner().learn_tasks({name: load() for name, load in tasks(500).items()})

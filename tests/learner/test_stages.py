@@ -13,7 +13,7 @@ from torch import nn
 from impresslearn import ImpressLearner, adapt, load
 from impresslearn.coefficients.readout import Readout
 from impresslearn.errors import NotLearnedWarning
-from toys import blobs, pictures, refused
+from toys import blobs, pictures
 
 
 def turned() -> nn.Module:
@@ -84,12 +84,6 @@ def test_an_update_keeps_the_stage() -> None:
     assert learner.restore_task("rings", 1).tasks_["rings"].version == 3
 
 
-def test_stages_need_a_network_and_a_code() -> None:
-    line = 'staged needs start="network" and precision="coded"'
-    refused(line, learner_of, turned(), start="mixture")
-    refused(line, learner_of, turned(), precision="float32", max_bytes=None)
-
-
 def test_what_fits_as_a_readout_is_never_refused_for_the_network() -> None:
     for max_bytes in (50, 54, 58, 62, 70, 78, 86, 150, 400):
         recipe = {"epochs": 0, "min_steps": 40, "lr": 0.1}
@@ -110,12 +104,6 @@ def test_a_training_that_diverges_leaves_the_readout(max_bytes: int | None) -> N
         learner.learn_task("rings", rings())
     assert evidence(learner, "rings")[0] == "readout"
     assert learner.score(rings(1), "rings") > 0.6
-
-
-def test_a_learner_may_be_made_in_inference_mode() -> None:
-    with torch.inference_mode():
-        learner = learner_of(turned()).learn_task("rings", rings())
-    assert evidence(learner, "rings")[0] == "network"
 
 
 def test_a_head_over_positions_is_trained_with_the_network() -> None:

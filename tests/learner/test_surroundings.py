@@ -7,6 +7,8 @@ from functools import partial
 import joblib
 import pytest
 import torch
+from test_stages import learner_of as staged
+from test_stages import rings, turned
 
 import impresslearn as il
 from toys import BASELINES, QUICK, ConvNet, blobs, lenet, pictures, quick_learner
@@ -25,10 +27,6 @@ def test_a_copy_of_an_opened_store_opens_the_file_again(how, tmp_path):
         assert set(COPIES[how](learner.tasks_)) == {"a", "b"}
 
 
-def predicted(method, inputs):
-    return method.predict(inputs, "a").tolist()
-
-
 def elsewhere(work, *given):
     """What a function gives in another process, which everything is pickled for."""
     (found,) = joblib.Parallel(2, "loky")([(work, given, {})])
@@ -41,13 +39,12 @@ METHODS = BASELINES | {"ImpressLearner": lambda: quick_learner(lenet()).add_rand
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_are_copied_and_sent(name):
     method, (inputs, _) = METHODS[name]().learn_task("a", blobs(1)), blobs(1)
-    expected = predicted(method, inputs)
-    for copied in COPIES.values():
+    expected = method.predict(inputs, "a").tolist()
+    for copied in (*COPIES.values(), partial(elsewhere, copy.copy)):
         again = copied(method)
-        assert predicted(again, inputs) == expected
+        assert again.predict(inputs, "a").tolist() == expected
         again.learn_task("b", blobs(2))
         assert list(method.tasks_) == ["a"]
-    assert elsewhere(predicted, method, inputs) == expected
 
 
 RESULTS = {
@@ -58,9 +55,7 @@ RESULTS = {
     ),
     "Advice": lambda learner: il.advise({"a": blobs(1)}, lenet(), max_seconds=30),
     "Stream": lambda learner: il.streams.rotated_digits(tasks=2),
-    "Backbone": lambda learner: learner.backbone,
     "MaskBank": lambda learner: learner.bank_,
-    "Preprocessing": lambda learner: il.Preprocessing.standardising(blobs(1)[0]),
     "TaskGuess": lambda learner: learner.infer_task(blobs(1)[0][:8]),
     "export": lambda learner: learner.export("a"),
 }
@@ -92,6 +87,7 @@ VERBS = {
     "prune": lambda learner: il.masks.prune(learner.backbone, blobs(1), rounds=1, recipe=QUICK),
     "adapt": lambda learner: quick_learner(il.adapt(ConvNet())).learn_task("a", pictures(1)),
     "export": lambda learner: learner.learn_task("a", blobs(1)).export("a")(blobs(1)[0]),
+    "staged": lambda _: staged(turned()).learn_task("rings", rings()),
     "zero_shot_score": lambda learner: learner.zero_shot_score(blobs(1)),
 }
 for baseline, make in BASELINES.items():

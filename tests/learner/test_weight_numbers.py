@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -11,9 +9,8 @@ from test_own_heads import LONGER, data_of, own_heads
 from torch import nn
 
 import impresslearn as il
-from impresslearn import ImpressLearner, adapt, create_backbone, open_store
+from impresslearn import ImpressLearner, adapt, create_backbone
 from impresslearn.coefficients.coding import LARGEST_STEP, SMALLEST_STEP
-from impresslearn.training.loop import TaskTraining
 from toys import blobs, lenet, quick_learner, refused
 
 INPUTS = blobs()[0]
@@ -22,27 +19,6 @@ INPUTS = blobs()[0]
 def learner_of(backbone: object = None, **settings: object) -> ImpressLearner:
     chosen = {"granularity": "weight", "precision": "coded", "bit_price": 0.02} | settings
     return quick_learner(backbone or lenet(), task_recipe=LONGER, **chosen)
-
-
-def test_tasks_are_learned_without_masks_and_nothing_is_forgotten(tmp_path: Path) -> None:
-    learner, before = learner_of(), {}
-    for seed, name in enumerate("abc"):
-        learner.learn_task(name, blobs(seed))
-        assert learner.score(blobs(seed), name) > 0.9
-        before[name] = learner.logits(INPUTS, name)
-    learner.learn_basis("basis", blobs(7))
-    for name, logits in before.items():
-        assert torch.equal(learner.logits(INPUTS, name), logits)
-        assert torch.equal(learner.export(name)(INPUTS), logits)
-        numbers = learner.coefficients_[name]
-        assert (numbers.num_masks, numbers.alpha) == (0, ())
-        assert all((each >= 0).all() for each in numbers.of("multipliers"))
-    path = tmp_path / "a.impress"
-    learner.save(path)
-    with open_store(path, progress=False) as bound:
-        bound.learn_task("d", blobs(4))
-        for name, logits in before.items():
-            assert torch.equal(bound.logits(INPUTS, name), logits)
 
 
 def test_their_task_is_found_beside_those_with_masks() -> None:
@@ -95,6 +71,7 @@ def test_the_price_of_a_trained_network_alone_is_nothing() -> None:
 
 STREAM = il.streams.rotated_digits(tasks=4, seed=0)
 QUICK = il.Recipe(lr=0.02, epochs=0, min_steps=150)
+PRICES = {"weight": 0.3, "unit": 0.1, "readout": 0.0003}
 WAYS = {
     "weight": ("per_weight", {"task_recipe": QUICK}, 0),
     "unit": ("default", {"granularity": "unit", "precision": "coded", "task_recipe": QUICK}, 20),
@@ -107,21 +84,21 @@ def learner_under(way, **settings):
     head = "own" if preset == "few_labels" else "shared"
     network = {"in_features": 64, "widths": [40, 20], "head": head}
     backbone = il.create_backbone("lenet_300_100", 10, **network)
-    learner = il.ImpressLearner.from_preset(backbone, preset, progress=False, **own, **settings)
+    chosen = {"bit_price": PRICES[way], "progress": False} | own | settings
+    learner = il.ImpressLearner.from_preset(backbone, preset, **chosen)
     return learner.add_random_masks(masks) if masks else learner
 
 
 def learned(way, **settings):
-    learner = learner_under(way, **settings)
-    return learner.learn_tasks({task.name: task.train for task in STREAM})
+    tasks = {task.name: task.train for task in STREAM}
+    return learner_under(way, **settings).learn_tasks(tasks)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_task_keeps_to_its_budget_and_uses_most_of_it(way, tmp_path):
-    price = {"weight": 0.3, "unit": 0.1, "readout": 0.0003}[way]
-    free = learned(way, bit_price=price)
+    free = learned(way)
     most = min(task.bytes for task in free.tasks_.values()) * 4 // 5
-    capped = learned(way, bit_price=price, max_bytes=most)
+    capped = learned(way, max_bytes=most)
     for task in STREAM:
         assert 0.6 * most <= capped.tasks_[task.name].bytes <= most
         assert capped.score(task.test, task.name) > free.score(task.test, task.name) - 0.15
@@ -130,32 +107,17 @@ def test_every_task_keeps_to_its_budget_and_uses_most_of_it(way, tmp_path):
         assert store.max_bytes == most
         store.update_task(STREAM.names[0], STREAM[2].train)
         assert store.tasks_[STREAM.names[0]].bytes <= most
+    line = "does not fit into max_bytes = 20: .* make a learner with a larger one"
+    poor = learner_under(way, max_bytes=20)
+    refused(line, poor.learn_task, "a", STREAM[0].train)
+    assert not poor.tasks_
 
 
 def test_a_readout_that_fits_is_as_it_was():
-    free = learned("readout", bit_price=0.0003)
+    free = learned("readout")
     most = max(task.bytes for task in free.tasks_.values()) - 1
-    capped = learned("readout", bit_price=0.0003, max_bytes=most)
+    capped = learned("readout", max_bytes=most)
     inputs = STREAM[0].test.inputs[:8]
     for name, task in free.tasks_.items():
         same = capped.logits(inputs, name).equal(free.logits(inputs, name))
         assert same is (task.bytes <= most)
-
-
-def test_a_training_is_done_once(monkeypatch):
-    trainings = []
-    fit = TaskTraining.fit
-    monkeypatch.setattr(TaskTraining, "fit", lambda *of: trainings.append(1) or fit(*of))
-    learner = learner_under("unit", bit_price=0.1, max_bytes=250)
-    assert learner.learn_task("a", STREAM[0].train).tasks_["a"].bytes <= 250
-    assert trainings == [1]
-
-
-def test_what_cannot_be_met_is_refused_and_nothing_is_kept():
-    for way in WAYS:
-        learner = learner_under(way, max_bytes=20)
-        line = (
-            "task 'a' does not fit into max_bytes = 20: .* make a learner with a larger max_bytes"
-        )
-        refused(line, learner.learn_task, "a", STREAM[0].train)
-        assert not learner.tasks_

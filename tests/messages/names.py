@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -111,6 +112,13 @@ def locked(use: Callable[[], Any]) -> Any:
     with contextlib.closing(sqlite3.connect("shop.impress")) as other:
         other.execute("BEGIN IMMEDIATE")
         return use()
+
+
+def npy(values: Any) -> bytes:
+    """An array as an .npy file."""
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
 
 
 def small_network(classes: int = 3, seed: int = 0) -> il.Backbone:
@@ -231,6 +239,9 @@ def namespace() -> dict[str, Any]:
         "examples": il.Examples(torch.tensor(X), Y),
         "pairs": TensorDataset(torch.tensor(X), torch.tensor(Y)), "DataLoader": DataLoader,
         "table": pandas.DataFrame(X), "some": (X[Y < 2], Y[Y < 2]),
+        "readouts": il.ImpressLearner.from_preset(
+            il.create_backbone("linear", in_features=16, head="own"), "few_labels"
+        ),
         "other_bank": il.random_bank(small_network(5).layers, 2),
         "stored": il.load("mine.impress", module=mlp()), "closed": closed, "busy": busy,
         "opened": il.open_store("shop.impress", readonly=True, progress=False),
@@ -238,7 +249,7 @@ def namespace() -> dict[str, Any]:
         "get": lambda path: answer(client.get(path)), "post": post,
         "export_task": export_task, "create_app": create_app, "ServeSettings": ServeSettings,
         "get_peft_model": import_extra("peft", "PEFT").get_peft_model,
-        "ImpressConfig": ImpressConfig, "pandas": pandas,
+        "ImpressConfig": ImpressConfig, "pandas": pandas, "threads": ThreadPoolExecutor(1),
     }  # fmt: skip
     for name in ("wild", "small"):
         own[name].add_random_masks(2)

@@ -11,7 +11,6 @@ from impresslearn.errors import UnknownTaskError
 from impresslearn.masks import random_bank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SupSup
-from impresslearn.training import loop
 from impresslearn.training.loop import Recipe
 from toys import BASELINES, QUICK, ConvNet, blobs, lenet, pictures, quick_learner, refused, resnet
 
@@ -116,17 +115,6 @@ def test_bad_input_is_refused_and_a_task_changes_no_other(name):
     assert baseline.score(blobs(), "a") == score
     assert (baseline.predict(blobs(9)[0], "a") == others).all()
     assert baseline.backbone.fingerprint() == before
-
-
-def test_one_network_for_all_starts_as_fine_tuning_and_takes_the_next_seed(monkeypatch):
-    seeds, fit, data = [], loop.fit, blobs(1)
-    monkeypatch.setattr(loop, "fit", lambda *rest: [seeds.append(rest[4]), fit(*rest)][1])
-    alone = FineTuning(lenet(), recipe=QUICK, seed=2, progress=False).learn_task("a", data)
-    chain = SequentialFineTuning(lenet(), recipe=QUICK, seed=2, progress=False)
-    chain.learn_task("a", data)
-    assert (alone.predict(data[0], "a") == chain.predict(data[0], "a")).all()
-    chain.learn_task("c", data)
-    assert seeds == [2, 2, 3]
 
 
 @pytest.mark.parametrize(("norm", "share"), [("per_task", 1.9), ("shared", 1)])

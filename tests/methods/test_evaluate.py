@@ -72,9 +72,7 @@ def test_the_matrix_has_a_row_before_any_task_and_one_after_each():
     first = {"task": "first", "phase": "learned", "role": None, "bytes": None}
     first |= {"accuracy_before": None, "accuracy_learned": 0.9, "accuracy": 0.6}
     assert result.rows()[0] == first
-    summary = result.summary()
-    unknown = ("forward_transfer", "bytes_per_task", "basis_accuracy", "images_per_task")
-    assert [summary[name] for name in unknown] == [None] * 4
+    assert result.summary()["bytes_per_task"] is None
 
 
 def test_a_method_without_a_score_is_scored_by_its_predictions():
@@ -96,16 +94,13 @@ def test_basis_tasks_count_apart(capsys):
     row = found.rows()[1]
     assert sum(row[key] for key in row if key.startswith("bytes_")) == row["bytes"]
     assert "basis accuracy" in str(found)
-    assert found._repr_html_().count("<tr>") == 4
 
 
-@pytest.mark.parametrize("size", [12.5, None])
-def test_a_method_may_say_its_bytes_and_nothing_else(size):
+def test_a_method_may_say_its_bytes_and_nothing_else():
     method = Scores(*[1] * 12)
-    method.tasks_ = {"first": SimpleNamespace(bytes=size), "second": SimpleNamespace()}
+    method.tasks_ = {"first": SimpleNamespace(bytes=12.5), "second": SimpleNamespace()}
     found = il.evaluate(method, shifted())
-    assert dict(found.bytes) == ({} if size is None else {"first": size})
-    assert not found.roles
+    assert (dict(found.bytes), found.roles) == ({"first": 12.5}, {})
     method.tasks_["first"].bytes = "much"
     refused("task 'first': bytes must be .* at least 0, got 'much'", il.evaluate, method, shifted())
 
@@ -113,9 +108,7 @@ def test_a_method_may_say_its_bytes_and_nothing_else(size):
 @pytest.mark.parametrize(
     ("method", "line"),
     [
-        (il.SupSup, "a method is an object, not a class: give SupSup"),
         (Scores(90), r"task 'first': Scores must give an accuracy in \[0, 1\], got 90"),
-        (quick_learner(), "task 'first': the bank is empty"),
         (predicting(lambda inputs: 1 / 0), "predict of SimpleNamespace: ZeroDivisionError"),
     ],
 )
@@ -138,17 +131,15 @@ def digits():
 class Memory:
     """Remembers every input; labels without a name come from the inputs of all tasks."""
 
-    def __init__(self, wrong_task=None):
-        self.seen, self.wrong_task, self.learned = {}, wrong_task, []
+    def __init__(self):
+        self.seen = {}
 
     def learn_task(self, name, data):
-        self.learned.append(name)
-        for row, label in zip(data.inputs.numpy(), data.labels, strict=True):
-            self.seen[row.tobytes()] = label
+        self.seen |= dict(zip(map(bytes, data.inputs.numpy()), data.labels, strict=True))
 
     def predict(self, inputs, task):
-        labels = np.array([self.seen[row.tobytes()] for row in inputs.numpy()])
-        return labels + (task is None and self.wrong_task in self.learned)
+        assert task or len(self.seen) == 40  # asked without a name after all tasks, not each
+        return np.array([self.seen[bytes(row)] for row in inputs.numpy()])
 
 
 def numbers(first):
@@ -166,8 +157,6 @@ def test_each_input_is_inferred_by_itself(digits):
         assert [*guess.posterior.values(), guess.unknown_probability] == near
     labels = digits.predict(inputs, per_input=True)
     assert (labels == digits.predict(inputs, [guess.best for guess in guesses])).all()
-    only = digits.infer_tasks(inputs, among=[STREAM[1].name])
-    assert {guess.best for guess in only} == {STREAM[1].name}
 
 
 def test_a_batch_of_several_tasks_is_named(digits):
@@ -175,9 +164,6 @@ def test_a_batch_of_several_tasks_is_named(digits):
     assert digits.infer_task(inputs).unknown
     with pytest.raises(UnknownTaskError, match="one by one like several.*per_input=True"):
         digits.predict(inputs)
-    noise = np.random.default_rng(0).normal(0, 3, inputs.shape)
-    with pytest.raises(UnknownTaskError, match="look like none of the tasks: best match"):
-        digits.predict(noise)
 
 
 def test_class_and_task_incremental_accuracy_side_by_side(digits):
@@ -193,7 +179,6 @@ def test_class_and_task_incremental_accuracy_side_by_side(digits):
         assert row["class_il"] == pytest.approx(right.mean())
         assert 0 <= row["unknown"] < 0.5
     assert "mean" in str(result)
-    assert "mean" in result._repr_html_()
 
 
 def test_a_method_that_infers_no_task():
@@ -201,6 +186,3 @@ def test_a_method_that_infers_no_task():
     result = il.class_incremental(Memory(), stream)
     assert (result.class_il, result.task_il) == (1, 1)
     assert result.summary()["unknown"] is None
-    method = Memory(wrong_task="b")  # asked after all tasks, not after each
-    assert il.class_incremental(method, stream).class_il == 0
-    assert method.learned == ["a", "b"]

@@ -20,6 +20,12 @@ from impresslearn import ImpressLearner
 from impresslearn.serve import create_app
 
 WORDS = ("cat", "dog", "äöü")
+INPUTS = blobs(50)[0][:7]
+
+
+def request(task: str = "new 0", **more: Any) -> dict[str, Any]:
+    """The body of a request for predictions."""
+    return {"inputs": INPUTS.tolist(), "task": task, **more}
 
 
 @pytest.fixture(scope="session")

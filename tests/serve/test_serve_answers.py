@@ -9,12 +9,11 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from conftest import npy, problem
+from conftest import INPUTS, npy, problem, request
 from impresslearn import Recipe, __version__, open_store
 from impresslearn.serve import ServeSettings, create_app
 from toys import blobs, pictures, quick_learner, resnet
 
-INPUTS = blobs(50)[0][:7]
 NAMES = ["basis 0", "basis 1", "basis 2", "new 0", "new 1", "pets/at home?"]
 MIXED = ["new 0", "basis 2", "pets/at home?", "new 0", "new 1", "basis 2", "new 0"]
 JSON, NPY = "application/json", "application/x-npy; x=y"
@@ -92,8 +91,7 @@ def test_tasks_learned_and_removed_meanwhile_are_served_as_they_are(direct, tmp_
     path = tmp_path / "tasks.store"
     direct.save(path)
     with TestClient(create_app(path)) as client:
-        request = {"inputs": INPUTS.tolist(), "task": "late"}
-        problem(client.post("/predict", json=request), 404)
+        problem(client.post("/predict", json=request("late")), 404)
         with open_store(path, progress=False) as other:
             other.learn_basis("late basis", blobs(70))
             other.learn_task("late", blobs(71))
@@ -102,7 +100,7 @@ def test_tasks_learned_and_removed_meanwhile_are_served_as_they_are(direct, tmp_
             assert client.get("/ready").json()["masks"] == 4
             assert client.get("/tasks").json()["tasks"][-1]["name"] == "late"
             other.remove_task("late")
-        assert "no task named 'late'" in problem(client.post("/predict", json=request), 404)
+        problem(client.post("/predict", json=request("late")), 404)
 
 
 def test_a_learner_in_memory_is_served_and_threads_do_not_disturb_one_another():

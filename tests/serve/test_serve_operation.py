@@ -16,19 +16,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import impresslearn as il
-from conftest import problem
+from conftest import INPUTS, problem, request
 from impresslearn.errors import StoppedError
 from impresslearn.serve import create_app, pools
 from impresslearn.serve.pools import BoundedPool
 from impresslearn.serve.service import Service
 from models import MODELS, padded
 from toys import blobs, quick_learner
-
-INPUTS = blobs(50)[0][:7]
-
-
-def request(task: str = "a", **more: object) -> dict[str, object]:
-    return {"inputs": INPUTS.tolist(), "task": task, **more}
 
 
 def test_a_store_replaced_by_a_rename_is_served_at_once(tmp_path):
@@ -64,7 +58,6 @@ def test_metrics_count_requests_and_the_cache(store):
     count = 'impresslearn_requests_total{path="/predict",status="%d"}'
     assert (numbers[count % 200], numbers[count % 404]) == (2, 1)
     assert numbers['impresslearn_requests_total{path="other",status="404"}'] == 1
-    assert numbers['impresslearn_request_seconds_count{path="/predict"}'] == 3
     assert numbers['impresslearn_request_seconds_bucket{path="/predict",le="+Inf"}'] == 3
     assert 0 < numbers['impresslearn_request_seconds_sum{path="/predict"}'] < 30
     assert (numbers["impresslearn_tasks"], numbers["impresslearn_masks"]) == (6, 3)
@@ -81,13 +74,19 @@ class Client:
         return self.gone
 
 
-def test_work_is_bounded_and_not_begun_for_clients_that_have_gone(monkeypatch):
+@pytest.fixture
+def pool(monkeypatch):
+    """One thread, and room for one who waits."""
     monkeypatch.setattr(pools, "LOOK_SECONDS", 0.01)
-    begun, free = [], threading.Event()
+    made = BoundedPool("test", threads=1, waiting=1)
+    yield made
+    made.shutdown()
+
+
+def test_work_is_bounded_and_not_begun_for_clients_that_have_gone(pool):
+    begun, free, stays, leaves = [], threading.Event(), Client(), Client()
 
     async def both() -> None:
-        pool = BoundedPool("test", threads=1, waiting=1)
-        stays, leaves = Client(), Client()
         runs = asyncio.create_task(pool.run(stays, lambda: begun.append("runs") or free.wait(30)))
         await asyncio.sleep(0.05)
         waits = asyncio.create_task(pool.run(leaves, lambda: begun.append("waits")))
@@ -101,30 +100,25 @@ def test_work_is_bounded_and_not_begun_for_clients_that_have_gone(monkeypatch):
         free.set()
         assert await runs
         assert await pool.run(stays, lambda: "next") == "next"
-        pool.shutdown()
 
     asyncio.run(both())
     assert begun == ["runs"]
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_an_inference_ends_when_nobody_waits_for_it(leaves, monkeypatch):
+def test_an_inference_ends_when_nobody_waits_for_it(leaves, pool, direct):
     """Its client has gone, or the server is shut down."""
-    monkeypatch.setattr(pools, "LOOK_SECONDS", 0.01)
-    learner = quick_learner().add_random_masks(3)
-    learner.learn_tasks({f"t{number}": blobs(number) for number in range(3)})
-    slow, ended = threading.Event(), threading.Event()
+    slow, ended, client = threading.Event(), threading.Event(), Client()
 
     def infer() -> None:
         try:
             while True:
                 slow.set()
-                learner.infer_task(INPUTS)
+                direct.infer_task(INPUTS)
         except StoppedError:
             ended.set()
 
     async def ask() -> None:
-        pool, client = BoundedPool("test", threads=1, waiting=1), Client()
         runs = asyncio.create_task(pool.run(client, infer))
         await asyncio.to_thread(slow.wait, 30)
         if leaves:
@@ -135,22 +129,18 @@ def test_an_inference_ends_when_nobody_waits_for_it(leaves, monkeypatch):
             pool.shutdown()
             await runs
         assert await asyncio.to_thread(ended.wait, 30)
-        pool.shutdown()
 
     asyncio.run(ask())
 
 
 def test_rows_that_no_task_knows_are_flagged(client, direct):
     odd = (torch.randn(7, 16) * 9).tolist()
-    for inputs, task in ((INPUTS.tolist(), "basis 0"), (odd, ["new 1", "new 0"] * 3 + ["new 1"])):
-        asked = {"inputs": inputs, "task": task, "unknown": True}
-        answer = client.post("/predict", json=asked).json()
-        names = [task] * 7 if isinstance(task, str) else task
-        pairs = zip(torch.tensor(inputs), names, strict=True)
-        guesses = [direct.infer_task(row[None], among=[name]) for row, name in pairs]
-        expected = [guess.unknown for guess in guesses]
-        assert answer["unknown"] == expected
+    names = ["new 1", "new 0"] * 3 + ["new 1"]
+    asked = {"inputs": odd, "task": names, "unknown": True}
+    pairs = zip(torch.tensor(odd), names, strict=True)
+    expected = [direct.infer_task(row[None], among=[name]).unknown for row, name in pairs]
     assert any(expected)
+    assert client.post("/predict", json=asked).json()["unknown"] == expected
     answer = client.post("/predict", json=request("new 0")).json()
     assert answer["unknown"] is None
     confidences = direct.logits(INPUTS, "new 0").softmax(dim=1).max(dim=1).values

@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from conftest import npy
+from conftest import INPUTS, npy
 from impresslearn.cli.app import app
 from impresslearn.serve import ServeSettings
-from toys import blobs
 
 PATH = "/predict?task=new%200"
 HEADERS = {"Content-Type": "application/x-npy", "Authorization": "Bearer s3cret"}
-INPUTS = blobs(50)[0][:8]
 
 
 class Server:

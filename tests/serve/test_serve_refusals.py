@@ -1,88 +1,13 @@
-"""Every request that cannot be answered gets its status and one line."""
+"""Who may not ask, and what fails below the server; messages.md has what is wrong in a request."""
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from conftest import npy, problem
+from conftest import problem, request
 from impresslearn.errors import StoreError
 from impresslearn.serve import ServeSettings, create_app
-from toys import blobs
-
-ROWS = blobs(50)[0][:2].tolist()
-JSON, NPY = {"Content-Type": "application/json"}, {"Content-Type": "application/x-npy"}
-
-
-def asking(inputs=ROWS, task="new 0", **more):
-    return {"inputs": inputs, "task": task, **more}
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "line"),
-    [
-        ("", 422, "request: Invalid JSON: EOF while parsing"),
-        ("[" * 100_000, 422, "recursion limit exceeded"),
-        ('{"inputs": [' + 250_000 * "[]," + "[]]}", 422, "more than 250,000 lists in a body"),
-        ('{"inputs": [[NaN]], "task": "new 0"}', 422, "NaN or infinite"),
-        (asking(x=1), 422, "x: Extra inputs are not permitted"),
-        (asking(task="\x00\x1b[31m\x7f\x9b\u202e"), 404, "\\x00\\x1b[31m\\x7f\\x9b\\u202e"),
-        (asking([[10**400] * 16]), 422, "inputs: must be real numbers"),
-        (asking([[1e300] * 16]), 422, "16 NaN or infinite values"),
-        (asking([[1e38] * 16]), 422, "are NaN or infinite; check the scale"),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-def test_json_that_cannot_be_predicted(client, body, status, line):
-    content = body if isinstance(body, str) else json.dumps(body)
-    assert line in problem(client.post("/predict", content=content, headers=JSON), status)
-
-
-def test_words_of_a_request_are_escaped(client):
-    line = "there is no GET /x\\x1b\\x7f\\x9b\\u202e; see"
-    assert line in problem(client.get("/x%1b%7f%c2%9b%e2%80%ae"), 404)
-
-
-def claiming(shape):
-    """An .npy file of 2 × 16 numbers whose header declares another shape."""
-    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': %s, }" % shape.encode()
-    return npy(ROWS)[:10] + header.ljust(117) + b"\n" + npy(ROWS)[128:]
-
-
-NOT_NPY = "the body is not a readable .npy file"
-
-
-@pytest.mark.parametrize(
-    ("body", "line"),
-    [
-        (b"", NOT_NPY),
-        (claiming("(99999999, 9999)"), NOT_NPY),
-        (npy(np.array([print], dtype=object)), NOT_NPY),  # a pickle
-        (npy(3.0), "inputs: must be rows (n, ...) of numbers, got shape ()"),
-        (npy(np.zeros(2, dtype=[("x", "f4")])), "must be real numbers"),
-        (npy(np.full((2, 16), np.nan)), "inputs hold 32 NaN or infinite values"),
-    ],
-)
-@pytest.mark.parametrize("path", ["/predict?task=new%200", "/infer"])
-def test_npy_bodies_that_cannot_be_used(client, path, body, line):
-    assert line in problem(client.post(path, content=body, headers=NPY), 422)
-
-
-@pytest.mark.parametrize(
-    ("path", "content", "headers", "status", "line"),
-    [
-        ("/predict", b"", {**JSON, "Content-Encoding": "gzip"}, 415, "uncompressed"),
-        ("/predict", npy(ROWS), NPY, 422, "task: Field required"),
-        ("/infer?among=all&among=x", npy(ROWS), NPY, 404, "named 'all' "),
-    ],
-)
-def test_other_contents_and_options_in_the_wrong_place(
-    client, path, content, headers, status, line
-):
-    assert line in problem(client.post(path, content=content, headers=headers), status)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +43,7 @@ def test_errors_from_below(direct, monkeypatch, error, status, line):
 
     monkeypatch.setattr("impresslearn.serve.service.Service.predict", fail)
     with TestClient(create_app(direct), raise_server_exceptions=False) as client:
-        answer = client.post("/predict", json=asking())
+        answer = client.post("/predict", json=request())
     assert problem(answer, status).startswith(line)
 
 
@@ -127,4 +52,10 @@ def test_a_store_that_becomes_unreadable(direct, tmp_path):
     direct.save(path)
     with TestClient(create_app(path)) as client:
         path.write_bytes(path.read_bytes()[:4096] + bytes(path.stat().st_size - 4096))
-        problem(client.post("/predict", json=asking()), 503)
+        problem(client.post("/predict", json=request()), 503)
+
+
+def test_a_compressed_body(client):
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = client.post("/predict", content=b"", headers=headers)
+    assert "uncompressed" in problem(answer, 415)

@@ -1,8 +1,4 @@
-"""What the tests of the store share: small stores, digests of logits, quick workers.
-
-`Workers` is a process of one thread that has imported and compiled everything; it forks a worker a
-command, which therefore starts in milliseconds and can be killed at any moment.
-"""
+"""What the tests of the store share: small stores, and digests of logits."""
 
 from __future__ import annotations
 
@@ -10,23 +6,17 @@ import hashlib
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import time
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import impresslearn as il
 from toys import FEATURES, blobs, quick_learner
 
-HERE = Path(__file__).parent
-PATHS = [str(HERE), str(HERE.parent), *filter(None, sys.path)]
 FULL = bool(os.environ.get("IMPRESSLEARN_FULL_STORE_TESTS"))
 """Whether to run the long versions: 1,000 lives that end in a kill, 10,000 damaged copies."""
 
@@ -82,48 +72,6 @@ def files(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-class Workers:
-    """Forks processes that run a function of `worker_jobs` with keyword arguments."""
-
-    def __enter__(self) -> Workers:
-        self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker_jobs.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(PATHS), "OMP_NUM_THREADS": "1"},
-            text=True,
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=60)
-
-    def start(self, job: str, out: Path, **arguments: Any) -> int:
-        """The process that runs a job; what it reports goes to `out`, one JSON value per line."""
-        return self._ask({"job": job, "out": str(out), "arguments": arguments})
-
-    def wait(self, pid: int) -> int:
-        """The exit status of a process, negative for a signal."""
-        return self._ask({"wait": pid})
-
-    def reported(self, pid: int, out: Path) -> list[Any]:
-        """What a process reported that must have ended well."""
-        assert self.wait(pid) == 0, reports(out)[-1]
-        return reports(out)
-
-    def learned(self, path: Path, *outs: Path, **how: Any) -> list[list[Any]]:
-        """What processes reported that learned into a store at the same time."""
-        pids = [self.start("learn", out, path=path, **{"prefix": out.name} | how) for out in outs]
-        return [self.reported(*pair)[1:] for pair in zip(pids, outs, strict=True)]
-
-    def _ask(self, command: dict[str, Any]) -> int:
-        self._process.stdin.write(json.dumps(command, default=str) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "the process that forks workers has died"
-        return int(line)
-
-
 def reports(out: Path) -> list[Any]:
     """What a worker has reported so far; a line that was cut off by its death does not count."""
     whole = out.read_text().rpartition("\n")[0] if out.exists() else ""
@@ -143,18 +91,3 @@ def sql(path: Path) -> Iterator[sqlite3.Connection]:
     """A plain connection, which commits and is closed at the end."""
     with closing(sqlite3.connect(path)) as connection, connection:
         yield connection
-
-
-def refused(path: Any, verb: Callable[[Any], Any] = il.load, seconds: float = 10) -> str:
-    """The single line of the error that a verb gives, fast and in less than 64 MB."""
-    tracemalloc.start()
-    start = time.perf_counter()
-    with pytest.raises(il.ImpressLearnError) as caught:
-        verb(path)
-    assert time.perf_counter() - start < seconds
-    assert tracemalloc.get_traced_memory()[1] < 64e6
-    tracemalloc.stop()
-    line = str(caught.value)
-    assert len(line.splitlines()) == 1
-    assert len(line) < 600
-    return line

@@ -7,8 +7,8 @@ import pickle
 import torch
 
 import impresslearn as il
-from impresslearn.errors import InputError, UnknownTaskError
-from toys import blobs, lenet, quick_learner, refused
+from impresslearn.errors import InputError
+from toys import blobs, lenet, quick_learner
 
 INPUTS = blobs(0)[0]
 
@@ -41,17 +41,15 @@ def test_tasks_and_new_versions_come_home_bit_for_bit():
 def test_a_bad_task_stops_no_other():
     home, away = base(), base()
     away.learn_task("a", blobs(0))
-    other = base(seed=1).learn_task("other masks", blobs(0))
-    more = base().add_random_masks(1).learn_task("more masks", blobs(0))
-    network = quick_learner(lenet(seed=5)).add_random_masks(3, seed=0)
-    network.learn_task("other network", blobs(0))
-    tasks = [
-        *other.encoded(["other masks"]),
-        *more.encoded(["more masks"]),
-        *network.encoded(["other network"]),
-        *away.encoded(["a"]),
-    ]
-    outcome = home.commit_encoded(tasks)
+    others = {
+        "other masks": base(seed=1),
+        "more masks": base().add_random_masks(1),
+        "other network": quick_learner(lenet(seed=5)).add_random_masks(3, seed=0),
+    }
+    tasks = []
+    for name, learner in others.items():
+        tasks += learner.learn_task(name, blobs(0)).encoded([name])
+    outcome = home.commit_encoded([*tasks, *away.encoded(["a"])])
     assert outcome.pop("a") == "new"
     for name, error in outcome.items():
         assert f"task {name!r} was learned over another network" in str(error)
@@ -62,12 +60,10 @@ def test_a_bad_task_stops_no_other():
 def test_shared_features_must_be_the_same():
     torch.manual_seed(0)
     body = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-
-    def learner() -> il.ImpressLearner:
-        backbone = il.adapt(body, head="own", input_shape=(16,))
-        return il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
-
-    home, away, third = learner(), learner(), learner()
+    backbone = il.adapt(body, head="own", input_shape=(16,))
+    home, away, third = (
+        il.ImpressLearner.from_preset(backbone, "few_labels", progress=False) for _ in range(3)
+    )
     for each, data in ((home, 0), (away, 0), (third, 1)):
         each.learn_task("first", blobs(data)).learn_task("b", blobs(2))
     home.remove_task("b")
@@ -76,11 +72,3 @@ def test_shared_features_must_be_the_same():
     home.remove_task("b")
     assert "shared features" in str(home.commit_encoded(third.encoded(["b"]))["b"])
     assert "b" not in home.tasks_
-
-
-def test_wrong_calls_are_one_line():
-    learner = base().learn_basis("basis", blobs(0))
-    refused("basis task", learner.encoded, ["basis"])
-    refused("no task named 'x'", learner.encoded, ["x"], error=UnknownTaskError)
-    refused("on_conflict must be", learner.commit_encoded, [], on_conflict="overwrite")
-    refused("an encoded task must be", learner.commit_encoded, ["a"])

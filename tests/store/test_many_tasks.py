@@ -1,19 +1,23 @@
-"""Many tasks: a batch runs the network once; a name or commit costs the same beside others."""
+"""Many tasks: a batch runs the network once; a name, a commit and an opening cost what they did."""
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from storekit import hasty
 from torch import Tensor, nn
 
 import impresslearn as il
-from impresslearn.errors import UnknownTaskError
 from impresslearn.networks import Backbone
 from impresslearn.store.mixed_batch import mixed_logits
-from toys import blobs, lenet, quick_learner
+from toys import blobs, refused
 
 INPUTS = blobs(9)[0][:12]
 
@@ -47,51 +51,78 @@ def test_a_mixed_batch_runs_the_network_once(kind, monkeypatch):
             torch.testing.assert_close(logits, alone[row], rtol=1e-5, atol=1e-5)
 
 
-TASKS = 300
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One task under many names."""
-    learner = quick_learner(lenet(), progress=False).add_random_masks(2)
-    learner.learn_task("site 000", blobs(0))
-    (row,) = learner._store.rows.task_rows("site 000")
-    learner._store.commit_many(replace(row, name=f"site {number:03}") for number in range(1, TASKS))
-    path = tmp_path_factory.mktemp("many") / "many.impress"
-    learner.save(path)
-    return path
+def add_tasks(learner: il.ImpressLearner, numbers: Iterable[int]) -> None:
+    """Commits the task "first" under many names in one transaction."""
+    (row,) = learner._store.rows.task_rows("first")
+    learner._store.commit_many(replace(row, name=f"site {number:06d}") for number in numbers)
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("site 1234", "no task named 'site 1234' among more than 100; close: 'site 12[34]'"),
-        ("elsewhere", "no task named 'elsewhere' among more than 100, such as 'site 000'"),
-    ],
+    ("name", "hint"), [("site 000234", "; close: 'site 000[012]"), ("elsewhere", ", such as 'bas")]
 )
-def test_an_unknown_name_reads_a_few_names(stored, name, expected):
-    asked = []
-    with il.open_store(stored, readonly=True) as learner:
+def test_an_unknown_name_reads_a_few_names(path, name, hint):
+    asked, line = [], f"no task named '{name}' among more than 100{hint}"
+    with hasty(path) as learner:
+        add_tasks(learner, range(200))
         rows = learner._store.database.rows
         learner._store.database.rows = lambda query, *values: (
             asked.append(found := rows(query, *values)) or found
         )
-        with pytest.raises(UnknownTaskError, match=expected):
-            learner.predict(blobs(0)[0], name)
+        refused(line, learner.predict, INPUTS, name, error=il.UnknownTaskError)
     assert sum(map(len, asked)) < 150
 
 
-def test_tasks_stay_decoded_when_others_commit(stored, monkeypatch):
-    with il.open_store(stored) as learner, il.open_store(stored) as other:
-        learner.predict(blobs(0)[0], "site 007")
+def test_tasks_stay_decoded_when_others_commit(path, monkeypatch):
+    with hasty(path) as learner, hasty(path) as other:
+        learner.predict(INPUTS, "first")
         decoded = []
         decode = learner._store.rows.decode
         monkeypatch.setattr(
             learner._store.rows, "decode", lambda row: decoded.append(row.name) or decode(row)
         )
         other.learn_task("another", blobs(1))
-        before = learner.logits(blobs(0)[0], "site 007")
+        before = learner.logits(INPUTS, "first")
         assert decoded == []
-        other.update_task("site 007", blobs(2))
-        assert not learner.logits(blobs(0)[0], "site 007").equal(before)
-        assert decoded == ["site 007"]
+        other.update_task("first", blobs(2))
+        assert not learner.logits(INPUTS, "first").equal(before)
+        assert decoded == ["first"]
+
+
+def median(action: Callable[[Any], object], items: Iterable[Any]) -> float:
+    """Median milliseconds of an action on one item."""
+    seconds = []
+    for item in items:
+        start = time.perf_counter()
+        action(item)
+        seconds.append(time.perf_counter() - start)
+    return 1000 * statistics.median(seconds)
+
+
+def measured(path: Path, count: int) -> dict[str, float]:
+    """Median milliseconds of each verb on a store of `count` tasks."""
+    with hasty(path) as learner:
+        for start in range(0, count, 5000):
+            add_tasks(learner, range(start, min(start + 5000, count)))
+    names = [f"site {number:06d}" for number in range(0, count, max(1, count // 200))]
+    opening = median(lambda _: hasty(path).close(), range(5))
+    with hasty(path) as learner:
+        return {
+            "open": opening,
+            "fetch": median(learner.tasks_.learned, names),
+            "append": median(lambda number: add_tasks(learner, [count + number]), range(60)),
+            "count": median(lambda _: len(learner.tasks_), range(5)),
+        }
+
+
+@pytest.mark.nightly
+def test_a_hundred_thousand_tasks(path, tmp_path):
+    """They are small, opened at once, and the last one costs what the first did."""
+    few = tmp_path / "few.impress"
+    few.write_bytes(path.read_bytes())
+    empty, count = path.stat().st_size, 100_000
+    expected, found = measured(few, 10), measured(path, count)
+    print(f"ms of the 10th {expected}, of number {count:,} {found}")
+    assert (path.stat().st_size - empty) / count <= 410
+    for verb, milliseconds in found.items():
+        assert milliseconds < 5 * expected[verb] + 5
+    assert len(il.load(path).tasks_) > count

@@ -40,14 +40,14 @@ def test_overwriting(path, larger, tmp_path):
 
 def test_overwriting_what_another_process_has_open(pool, path, larger, tmp_path):
     stop, out = tmp_path / "stop", tmp_path / "out"
-    pid = pool.start("read", out, path=path, stop=stop)
+    process = pool.start("read", out, path=path, stop=stop)
     until(lambda: reports(out))
     before = path.read_bytes()
     with pytest.raises(il.StoreError, match="is open elsewhere; close it there first"):
         larger.save(path, overwrite=True)
     assert path.read_bytes() == before
     stop.touch()
-    pool.reported(pid, out)
+    pool.reported(process, out)
     larger.save(path, overwrite=True)
     assert digests(path) == digests(larger)
     assert files(tmp_path) == ["a.impress", "out", "stop"]

@@ -25,7 +25,7 @@ def test_readers_while_one_learns_and_removes(pool, path, tmp_path):
     with hasty(path) as learner:
         learner.learn_basis("late", blobs(5))
     stop, outs = tmp_path / "stop", [tmp_path / f"reader-{number}" for number in range(3)]
-    pids = [
+    processes = [
         pool.start("read", outs[0], path=path, readonly=True, stop=stop),
         pool.start("read", outs[1], path=path, stop=stop),
         pool.start("verify_again_and_again", outs[2], path=path, stop=stop),
@@ -34,18 +34,18 @@ def test_readers_while_one_learns_and_removes(pool, path, tmp_path):
     (learned,) = pool.learned(path, tmp_path / "new", count=TASKS)
     time.sleep(0.5)
     stop.touch()
-    answers = [pool.reported(*pair)[-1] for pair in zip(pids, outs, strict=True)]
+    answers = [pool.reported(*pair)[-1] for pair in zip(processes, outs, strict=True)]
     assert len(learned) == TASKS
     assert all(dict(learned).items() < each.items() for each in answers[:2])
     stop.unlink()
-    pid = pool.start("verify_again_and_again", tmp_path / "churn", path=path, stop=stop)
+    process = pool.start("verify_again_and_again", tmp_path / "churn", path=path, stop=stop)
     for number in range(4):
         with hasty(path) as learner:
             for name, _ in learned[number::4]:
                 learner.remove_task(name)
             learner.learn_basis(f"late-{number}", blobs(number))
     stop.touch()
-    pool.reported(pid, tmp_path / "churn")
+    pool.reported(process, tmp_path / "churn")
     il.open_store(path).close()  # those that were opened for reading only leave the log
     assert not list(tmp_path.glob("a.impress-*"))
 
@@ -81,9 +81,8 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
         state = other._store
         meta, commit, state.rows.meta = state.rows.meta, state._commit, lambda name: None
 
-        def late(
-            *arguments, **more
-        ):  # as if the first task was learned while this one was optimised
+        def late(*arguments, **more):
+            """As if the first task was learned while this one was optimised."""
             state.rows.meta = meta
             return commit(*arguments, **more)
 
@@ -135,14 +134,14 @@ def test_killed_at_every_statement_of_a_change(verb, pool, path, tmp_path):
     for statement in range(1, 60):
         copy, out = tmp_path / f"{statement}.impress", tmp_path / f"out-{statement}"
         shutil.copy(path, copy)
-        pid = pool.start("change_once", out, path=copy, verb=verb, statement=statement)
-        ended = pool.wait(pid)
+        process = pool.start("change_once", out, path=copy, verb=verb, statement=statement)
+        process.join()
         verify_store(copy)
         found.append(digests(copy))
-        if ended == 0:
+        if process.exitcode == 0:
             break
-        assert ended == -signal.SIGKILL
-    assert ended == 0
+        assert process.exitcode == -signal.SIGKILL
+    assert process.exitcode == 0
     assert statement > 4
     after = found[-1]
     assert after != before
@@ -178,9 +177,8 @@ def test_a_power_cut_keeps_a_prefix_of_the_commits(path, tmp_path, monkeypatch):
     before, after = (file.read_bytes() for file in (tmp_path / "main", path))
     pages = [slice(start, start + PAGE) for start in range(0, len(after), PAGE)]
     for _ in range(CUTS // 3):  # while the log is written into the file, page by page
-        cut.write_bytes(
-            b"".join((draw.choice((before, after))[page] or after[page]) for page in pages)
-        )
+        drawn = [draw.choice((before, after))[page] or after[page] for page in pages]
+        cut.write_bytes(b"".join(drawn))
         (tmp_path / "cut.impress-wal").write_bytes(log)
         assert list(digests(cut).items()) == expected
         verify_store(cut)

@@ -1,8 +1,6 @@
 """Former versions of tasks, and removals: kept through kills, seen by others, room given back."""
 
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -28,12 +26,12 @@ def test_random_lives_that_end_at_any_moment(pool, path, small_store, tmp_path):
             path.write_bytes(small_store)
             with il.open_store(path, progress=False) as learner:
                 expected = version_digests(learner)
-        pid = pool.start("live", out, path=path, seed=seed, count=12)
+        process = pool.start("live", out, path=path, seed=seed, count=12)
         if seed % 4:
             until(lambda out=out: reports(out))
         time.sleep(draw.uniform(0, 0.4))
-        os.kill(pid, signal.SIGKILL)
-        pool.wait(pid)
+        process.kill()
+        process.join()
         last = None
         for name, found in reports(out):
             assert name != "failed", found

@@ -1,4 +1,4 @@
-"""The jobs that worker processes run on a store; started by `storekit.Workers`."""
+"""The jobs that worker processes run on a store; started by `conftest.Workers`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import random
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
-from storekit import INPUTS, digest, hasty, small_learner, version_digests
+from storekit import INPUTS, digest, hasty, version_digests
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
@@ -115,34 +116,15 @@ def verify_again_and_again(report: Any, path: str, stop: str) -> None:
         report(verify_store(path))
 
 
-def main() -> None:
-    small_learner()  # everything is imported and compiled before the first fork
-    for line in sys.stdin:
-        command = json.loads(line)
-        if "wait" in command:
-            answer = os.waitstatus_to_exitcode(os.waitpid(command["wait"], 0)[1])
-        else:
-            answer = os.fork()
-            if answer == 0:
-                _run(**command)
-        print(answer, flush=True)
-
-
-def _run(job: str, out: str, arguments: dict[str, Any]) -> None:
+def run(job: str, out: Path, arguments: dict[str, Any]) -> None:
+    """Runs a job of this file; what it reports goes to `out`, one JSON value per line."""
     handle = os.open(out, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def report(value: Any) -> None:
         os.write(handle, (json.dumps(value) + "\n").encode())
 
-    code = 1
     try:
         globals()[job](report, **arguments)
-        code = 0
     except BaseException:
         report(["failed", traceback.format_exc()])
-    finally:
-        os._exit(code)
-
-
-if __name__ == "__main__":
-    main()
+        sys.exit(1)
