@@ -107,7 +107,7 @@ def test_every_task_keeps_to_its_budget_and_uses_most_of_it(way, tmp_path):
         assert store.max_bytes == most
         store.update_task(STREAM.names[0], STREAM[2].train)
         assert store.tasks_[STREAM.names[0]].bytes <= most
-    line = "does not fit into max_bytes = 20: .* make a learner with a larger one"
+    line = "does not fit into max_bytes = 20: .* make a learner with a larger max_bytes"
     poor = learner_under(way, max_bytes=20)
     refused(line, poor.learn_task, "a", STREAM[0].train)
     assert not poor.tasks_
