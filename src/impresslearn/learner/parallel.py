@@ -147,8 +147,8 @@ def _groups(chunk: Chunk, errors: dict[str, ImpressLearnError]) -> Iterator[dict
         except ImpressLearnError as error:
             errors[name] = error
             continue
-        parts = data if isinstance(data, tuple) else (data,)
-        added = sum(getattr(part, "nbytes", GROUP_BYTES) for part in parts[:1])
+        inputs = data[0] if isinstance(data, tuple) and data else getattr(data, "inputs", data)
+        added = getattr(inputs, "nbytes", GROUP_BYTES)  # anything else is large, for all we know
         if group and (size + added > GROUP_BYTES or len(group) == MOST_ON_CPU):
             yield group
             group, size = {}, 0
