@@ -29,6 +29,8 @@ from impresslearn.inference.feature_scores import (
 MANY_TASKS = 256  # fewer are judged one by one
 SHORTLIST, SHORTLIST_OF_ONE = 64, 16  # tasks for a batch, and for one of many inputs
 COORDINATES = 64
+# Inputs and means of classes that are compared at a time; of 100,000 tasks these take 40 MB.
+INPUTS, MEANS = 16, 2**16
 WORTH_KEEPING = 1000  # new tasks, after which the index is written beside the store
 SUFFIX = ".index"
 
@@ -46,7 +48,7 @@ class TaskIndex:
         self._names: list[str] = []
         self._places: dict[bytes, int] = {}  # checksum of a task's row -> its place
         # Means (M, d) of all classes, and where the classes of each task begin.
-        self._means, self._starts = np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
+        self._means, self._starts = np.zeros((0, 0), np.float16), np.zeros(0, np.int64)
         self._lengths = np.zeros(0, np.float32)  # (M,) squared lengths of the means
         path = store.database.path
         self._path = None if path is None else Path(f"{path}{SUFFIX}")
@@ -71,16 +73,33 @@ class TaskIndex:
             backbone.check_inputs(inputs)
         features = frozen_features(backbone, frozen, inputs)
         seen = space.coordinates(features)[:, self._axes(space)].cpu().numpy()
-        away = self._lengths[:, None] - 2 * (self._means @ seen.T)
-        nearest = np.minimum.reduceat(away, self._starts, axis=0)  # (T, n)
-        if one_by_one:
-            places = np.argpartition(nearest, SHORTLIST_OF_ONE, axis=0)[:SHORTLIST_OF_ONE]
-        else:
-            places = np.argpartition(nearest.mean(axis=1), SHORTLIST)[:SHORTLIST]
+        places, total = [], np.zeros(len(self._names), np.float32)
+        for begin in range(0, len(seen), INPUTS):
+            nearest = self._nearest(seen[begin : begin + INPUTS])
+            if one_by_one:
+                order = np.argpartition(nearest, SHORTLIST_OF_ONE, axis=0)
+                places.append(order[:SHORTLIST_OF_ONE].ravel())
+            total += nearest.sum(axis=1)
+        if not one_by_one:
+            places.append(np.argpartition(total, SHORTLIST)[:SHORTLIST])
         if not isinstance(inputs, Features) and not backbone.normalises_by_batch:
             keys = frozen.feature_keys or ()
             inputs = Features(features, inputs, backbone.identity, keys, {})
-        return [self._names[place] for place in np.unique(places)], inputs
+        return [self._names[place] for place in np.unique(np.concatenate(places))], inputs
+
+    def _nearest(self, seen: np.ndarray) -> np.ndarray:
+        """(T, n) of each task and input: the squared distance to the nearest mean, plus a number.
+
+        That number is one of the input, so tasks can be compared.
+        """
+        away = np.empty((len(self._means), len(seen)), np.float32)
+        for begin in range(0, len(away), MEANS):
+            # torch converts numbers of 16 bits faster than NumPy.
+            means = torch.from_numpy(self._means[begin : begin + MEANS]).float().numpy()
+            np.matmul(means, seen.T, out=away[begin : begin + MEANS])
+        away *= -2
+        away += self._lengths[:, None]
+        return np.minimum.reduceat(away, self._starts, axis=0)
 
     def _axes(self, space: FeatureSpace) -> Tensor:
         """The coordinates in which inputs differ most, compared with inputs of one class."""
@@ -115,7 +134,7 @@ class TaskIndex:
                 return None
             weights = store.view(task, evict_others=False).weights
             directions = space.directions(head_of(store.backbone, weights), len(task.classes))
-            means.append(task.profile.means(directions)[:, axes].cpu().numpy())
+            means.append(task.profile.means(directions)[:, axes].half().cpu().numpy())
         return means
 
     def _put_together(
@@ -129,16 +148,18 @@ class TaskIndex:
             tables.append(next(new) if place is None else present[place])
         self._places = {checksum: place for place, (checksum, _) in enumerate(rows)}
         self._names = [name for _, name in rows]
-        self._means = np.concatenate(tables).astype(np.float32)
+        self._means = np.concatenate(tables)
         sizes = [len(table) for table in tables]
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-        self._lengths = np.square(self._means).sum(axis=1)
+        parts = [self._means[at : at + MEANS] for at in range(0, len(self._means), MEANS)]
+        squares = [np.square(part, dtype=np.float32).sum(axis=1) for part in parts]
+        self._lengths = np.concatenate(squares)
 
     def _read(self) -> None:
         """Takes the index beside the store, if there is one that can be read."""
         try:
             with np.load(str(self._path), allow_pickle=False) as file:
-                means, starts = file["means"].astype(np.float32), file["starts"]
+                means, starts = file["means"], file["starts"]
                 checksums = file["checksums"].tobytes()
         except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             return
@@ -153,7 +174,6 @@ class TaskIndex:
         assert self._path is not None
         try:
             with new_file(self._path, overwrite=True) as temporary, open(temporary, "wb") as file:
-                means = self._means.astype(np.float16)
-                np.savez(file, means=means, starts=self._starts, checksums=checksums)
+                np.savez(file, means=self._means, starts=self._starts, checksums=checksums)
         except (OSError, StoreError):
             return
