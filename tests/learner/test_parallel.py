@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from impresslearn.errors import TasksFailedError
+from impresslearn.errors import NotLearnedWarning, TasksFailedError
 from impresslearn.learner.parallel import CHUNK
 from toys import FEATURES, Data, blobs
 
@@ -90,6 +90,14 @@ def test_killed_workers_lose_nothing(alone, tmp_path):
     learner = new_learner().learn_tasks(tasks(load=dying_once, folder=str(tmp_path)), workers=2)
     assert len(list(tmp_path.iterdir())) == 2
     assert contents(learner) == alone
+
+
+def test_warnings_of_workers_reach_the_caller():
+    backbone = il.adapt(body(), head="own", input_shape=(FEATURES,))
+    priced = il.ImpressLearner.from_preset(backbone, "few_labels", bit_price=1e4, progress=False)
+    with pytest.warns(NotLearnedWarning) as caught:
+        priced.learn_tasks(tasks(2), workers=1)
+    assert ["'task-0' was", "'task-1' was"] == [str(each.message)[:12] for each in caught]
 
 
 def unreadable() -> None:

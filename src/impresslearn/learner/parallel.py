@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import tempfile
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -34,6 +35,7 @@ from impresslearn.errors import (
     InputError,
     MissingDependencyError,
     TasksFailedError,
+    warn_caller,
 )
 from impresslearn.files import reason_of
 from impresslearn.store.tasks import TaskRow
@@ -48,8 +50,8 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 Workers = int | str | Executor
 Chunk = Sequence[tuple[str, Any]]
 NoteOf = Callable[[Any], dict[str, Any]]
-# The rows of a chunk's tasks, and the errors of those that could not be learned.
-Learned = tuple[list[TaskRow], dict[str, ImpressLearnError]]
+# The rows of a chunk's tasks, the errors of those that could not be learned, and warnings.
+Learned = tuple[list[TaskRow], dict[str, ImpressLearnError], list[tuple[str, type[Warning]]]]
 
 
 def learn_in_parallel(
@@ -102,7 +104,9 @@ def learn_in_parallel(
             committed(pair[0])
     with _submitting(_packed(learner), note_of, workers) as (submit, number):
         chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
-        for rows, failed in _results(submit, chunks, WAITING * number):
+        for rows, failed, warned in _results(submit, chunks, WAITING * number):
+            for line, kind in warned:  # in this process, where the caller's filters hold
+                warn_caller(line, kind)
             # Another process may have learned some of them meanwhile.
             new = [row for row in rows if row.name not in learner.tasks_]
             store.commit_many(new)
@@ -128,13 +132,15 @@ def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Ch
         _learners[key] = cloudpickle.loads(packed)
         _learners[key]._store.features.adds_shared = False
     learner, errors, rows = _learners[key], dict[str, ImpressLearnError](), list[TaskRow]()
-    for group in _groups(chunk, errors):
-        errors |= _learn_group(learner, group, note_of)
-        for name in group:
-            if name not in errors:
-                rows += learner._store.rows.task_rows(name)
-                learner.remove_task(name)
-    return rows, errors
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for group in _groups(chunk, errors):
+            errors |= _learn_group(learner, group, note_of)
+            for name in group:
+                if name not in errors:
+                    rows += learner._store.rows.task_rows(name)
+                    learner.remove_task(name)
+    return rows, errors, [(str(each.message), each.category) for each in caught]
 
 
 def _groups(chunk: Chunk, errors: dict[str, ImpressLearnError]) -> Iterator[dict[str, Any]]:

@@ -347,8 +347,8 @@ class Trainer:
         empty = Coefficients((), (), num_masks)
         learned = self.readouts.learned(task, features, targets, numbered, empty, residual)
         self._commit(task, learned, TrainingPhase.begin(backbone, store.shared), None, features)
-        # It has no loss to look at: a readout is zero where nothing was learned.
-        if not any(tensor.any() for tensor in learned.tensors()):
+        # It has no loss to look at: with a bias alone the commonest class remains.
+        if not learned.numbers[-1][0].any():
             self.warn_if_at_chance(task.name, task.data, None)
 
     @torch.no_grad()
@@ -383,7 +383,7 @@ class Trainer:
             learned = stages.readout(frozen, body)
         phase = TrainingPhase.begin(store.backbone, store.shared)
         self._commit(task, learned, phase, result, frozen, evidence)
-        if not learned.numbers[-1][0].any():  # with a bias alone the commonest class remains
+        if not learned.numbers[-1][0].any():
             self.warn_if_at_chance(task.name, task.data, None)
         return True
 
