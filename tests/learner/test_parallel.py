@@ -97,7 +97,7 @@ def test_warnings_of_workers_reach_the_caller():
     priced = il.ImpressLearner.from_preset(backbone, "few_labels", bit_price=1e4, progress=False)
     with pytest.warns(NotLearnedWarning) as caught:
         priced.learn_tasks(tasks(2), workers=1)
-    assert ["'task-0' was", "'task-1' was"] == [str(each.message)[:12] for each in caught]
+    assert [str(each.message)[:12] for each in caught] == ["'task-0' was", "'task-1' was"]
 
 
 def unreadable() -> None:
