@@ -18,9 +18,10 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from impresslearn.errors import NotLearnedWarning, TasksFailedError
+from impresslearn.errors import InputError, NotLearnedWarning, TasksFailedError
+from impresslearn.learner import parallel
 from impresslearn.learner.parallel import CHUNK
-from toys import FEATURES, Data, blobs
+from toys import FEATURES, Data, blobs, lenet
 
 TASKS = 2 * CHUNK + 5
 HERE = Path(__file__)
@@ -120,6 +121,48 @@ def test_a_failing_task_stops_no_other(alone):
     assert len(learner.tasks_) == CHUNK + 6
     for name in ("task-11", "task-3"):
         assert contents(learner)[name] == alone[name]
+
+
+@pytest.mark.parametrize("form", [tuple, lambda pair: il.Examples(*pair)], ids=["pair", "Examples"])
+def test_groups_fill_with_small_data_and_large_data_wait_for_their_turn(form, monkeypatch):
+    monkeypatch.setattr(parallel, "GROUP_BYTES", 64 * 100)
+    loaded, groups, notes, errors = list[str](), list[list[str]](), {}, {}
+
+    def load(name: str, count: int) -> object:
+        loaded.append(name)
+        return form((torch.zeros(count, FEATURES), torch.arange(count) % 2))
+
+    def note_of(data: object) -> dict[str, int]:
+        if loaded[-1] == "no note":
+            raise InputError("its labels cannot be read")
+        return {"number": len(loaded)}
+
+    counts = {"a": 10, "no note": 10, "b": 10, "large": 100, "larger": 200, "c": 10}
+    chunk = [(name, partial(load, name, count)) for name, count in counts.items()]
+    for group in parallel._groups(chunk, note_of, notes, errors):
+        groups.append(list(group))
+        assert loaded[-1] in ("large", *group)
+    assert groups == [["a", "b"], ["large"], ["larger"], ["c"]]
+    assert set(errors) == {"no note"}
+    assert notes["c"] == {"number": 6}
+
+
+def test_workers_train_side_by_side_the_same_bits():
+    """The other tests fit readouts, which are not trained."""
+    quick = il.Recipe(epochs=0, min_steps=40, batch_size=16)
+    settings = {"granularity": "unit", "precision": "coded", "max_bytes": 60, "progress": False}
+    wanted = {f"task-{i}": partial(blobs, i, count=[40, 33][i % 2]) for i in range(18)}
+    learners = []
+    for _ in range(2):
+        backbone = lenet()
+        bank = il.random_bank(backbone.layers, 4, 0.5)
+        learner = il.ImpressLearner(backbone, bank=bank, task_recipe=quick, **settings)
+        learners.append(learner)
+    for name, load in wanted.items():
+        learners[0].learn_task(name, load())
+    learners[1].learn_tasks(wanted, workers=1)
+    assert contents(learners[1]) == contents(learners[0])
+    assert list(learners[1].tasks_) == list(wanted)
 
 
 PATHS = os.pathsep.join([str(HERE.parent), str(HERE.parents[1]), *filter(None, sys.path)])

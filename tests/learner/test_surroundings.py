@@ -11,7 +11,7 @@ from test_stages import learner_of as staged
 from test_stages import rings, turned
 
 import impresslearn as il
-from toys import BASELINES, QUICK, ConvNet, blobs, lenet, pictures, quick_learner
+from toys import BASELINES, QUICK, ConvNet, Pairs, blobs, lenet, pictures, quick_learner
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
 
@@ -112,3 +112,14 @@ def test_what_was_made_in_inference_mode_can_be_learned_with():
     learner.learn_task("b", (inputs, labels))
     assert torch.equal(learner.logits(inputs, "a"), logits)
     assert learner.score((inputs, labels), "a") > 0.8
+
+
+def test_learning_leaves_the_random_state_of_the_caller():
+    def noise():
+        return 0.1 * torch.randn(())
+
+    learner = quick_learner(il.adapt(ConvNet())).add_random_masks(3)
+    before = torch.random.get_rng_state()
+    learner.learn_task("dropout", pictures(1))
+    learner.learn_tasks({"stream": Pairs(*pictures(2), noise)}, batched=True)
+    assert torch.equal(torch.random.get_rng_state(), before)

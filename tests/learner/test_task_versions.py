@@ -1,5 +1,7 @@
 """The life of a task: updated from its present numbers, restored bit for bit, removed."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -132,3 +134,13 @@ def test_an_update_without_a_known_class_says_so():
     few = labels < 2
     with pytest.warns(UserWarning, match=r"no example of 1 of the 3 classes of 'a' \(2\)"):
         learner.update_task("a", (inputs[few], labels[few]))
+
+
+def test_tasks_updated_while_all_are_read_are_read_once():
+    learner = quick_learner().add_random_masks(3)
+    learner.learn_tasks({"a": blobs(1), "b": blobs(2)})
+    seen = []
+    for task in islice(learner.tasks_.all(), 5):
+        seen.append(task.name)
+        learner.update_task(task.name, blobs(3))
+    assert seen == ["a", "b"]

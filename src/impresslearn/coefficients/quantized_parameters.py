@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -57,28 +58,35 @@ class QuantizedParameters:
 
     @staticmethod
     def join(members: Sequence[QuantizedParameters]) -> list[Tensor]:
-        """Gives members the same parameters, which are returned; each must ask once in a step."""
+        """Lets members compute together; each must ask once in a step. Returns their parameters.
+
+        Each member keeps parameters of its own, parts of the joint ones: of a vector's last few
+        numbers, a fused optimiser rounds the steps in another way.
+        """
         shapes, grids, speeds = (
             list(chain.from_iterable(getattr(member, name) for member in members))
             for name in ("_shapes", "_grids", "_rates")
         )
         joint = QuantizedParameters(shapes, grids, speeds, members[0]._numbers.device)
+        parameters: list[Tensor] = []
         for name in ("_numbers", "_steps", "_offsets", "_widths"):
-            values, begin = getattr(joint, name).detach(), 0
-            for member in members:
-                own = getattr(member, name)
-                setattr(member, name, values[begin : begin + len(own)].copy_(own.detach()))
-                begin += len(own)
+            values = getattr(joint, name)
+            own = [getattr(member, name).detach() for member in members]
+            parts = values.detach().copy_(torch.cat(own)).split([len(part) for part in own])
+            for member, part in zip(members, parts, strict=True):
+                setattr(member, name, part.requires_grad_(True))
+            values.register_post_accumulate_grad_hook(partial(_hand_on, parts))
+            parameters += parts
         first = 0
         for member in members:
             member._joint, member._first = joint, first
             first += len(member._shapes)
-        return joint.parameters
+        return parameters
 
     def values(self) -> list[Tensor]:
         """The tensors, differentiable."""
         step = self._joint or self
-        if self._first == 0:
+        if self._first == 0 or not step._tensors:
             flat, step._bits = _Step.apply(*step.parameters, step)
             step._tensors = parts_of(flat, step._shapes)
         last = self._first + len(self._shapes)
@@ -88,6 +96,7 @@ class QuantizedParameters:
     @torch.no_grad()
     def set(self, first: int, tensors: Sequence[Tensor]) -> None:
         """Moves the integers of the tensors from number `first` on to the nearest values."""
+        (self._joint or self)._tensors = []  # made before the move
         if not tensors:
             return
         begin = sum(self._sizes[:first])
@@ -176,6 +185,15 @@ class _Step(torch.autograd.Function):
         by_step = of._sums(by_value * integers) * grids[0]
         by_offset = of._sums(by_value) * of._start[1]
         return by_number * of._speeds, by_step, by_offset, by_nats * by_width, None
+
+
+def _hand_on(parts: Sequence[Tensor], joint: Tensor) -> None:
+    """Gives the gradient of a joint parameter to its parts."""
+    assert joint.grad is not None
+    gradients = joint.grad.split([len(part) for part in parts])
+    for part, gradient in zip(parts, gradients, strict=True):
+        part.grad = gradient
+    joint.grad = None
 
 
 def parts_of(numbers: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:

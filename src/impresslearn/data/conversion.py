@@ -240,7 +240,8 @@ def _from_dataset(
     count = len(items)
     if count == 0:
         raise InputError("the data hold no example")
-    first, _ = items[0]
+    with drawing(0):
+        first, _ = items[0]
     items = replace(items, form=_form_of(first))
     images = isinstance(dataset, ImageFiles)
     pixels = images or first.dtype == torch.uint8

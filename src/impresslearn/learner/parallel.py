@@ -132,10 +132,11 @@ def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Ch
         _learners[key] = cloudpickle.loads(packed)
         _learners[key]._store.features.adds_shared = False
     learner, errors, rows = _learners[key], dict[str, ImpressLearnError](), list[TaskRow]()
+    notes = dict[str, Any]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for group in _groups(chunk, errors):
-            errors |= _learn_group(learner, group, note_of)
+        for group in _groups(chunk, note_of, notes, errors):
+            errors |= _learn_group(learner, group, notes)
             for name in group:
                 if name not in errors:
                     rows += learner._store.rows.task_rows(name)
@@ -143,32 +144,42 @@ def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Ch
     return rows, errors, [(str(each.message), each.category) for each in caught]
 
 
-def _groups(chunk: Chunk, errors: dict[str, ImpressLearnError]) -> Iterator[dict[str, Any]]:
-    """The tasks of a chunk in groups to be trained side by side; adds errors of loading."""
+def _groups(
+    chunk: Chunk,
+    note_of: NoteOf | None,
+    notes: dict[str, Any],
+    errors: dict[str, ImpressLearnError],
+) -> Iterator[dict[str, Any]]:
+    """The tasks of a chunk in groups to be trained side by side; adds notes and errors."""
     group: dict[str, Any] = {}
     size = 0
     for name, given in chunk:
         try:
             data = _loaded(given)
+            notes[name] = note_of(data) if note_of else None
         except ImpressLearnError as error:
             errors[name] = error
             continue
-        inputs = data[0] if isinstance(data, tuple) and data else getattr(data, "inputs", data)
-        added = getattr(inputs, "nbytes", GROUP_BYTES)  # anything else is large, for all we know
-        if group and (size + added > GROUP_BYTES or len(group) == MOST_ON_CPU):
+        inputs = data[0] if isinstance(data, tuple) and data else data
+        inputs = getattr(inputs, "inputs", inputs)  # of Examples
+        added = getattr(inputs, "nbytes", GROUP_BYTES)  # other data are large, for all we know
+        if group and size + added > GROUP_BYTES:
             yield group
             group, size = {}, 0
         group[name] = data
         size += added
+        # A full group is trained before more data are loaded.
+        if size >= GROUP_BYTES or len(group) == MOST_ON_CPU:
+            yield group
+            group, size = {}, 0
     if group:
         yield group
 
 
 def _learn_group(
-    learner: Any, group: Mapping[str, Any], note_of: NoteOf | None
+    learner: Any, group: Mapping[str, Any], notes: Mapping[str, Any]
 ) -> dict[str, ImpressLearnError]:
     """Learns tasks side by side or, where one of them fails, one by one; returns the errors."""
-    notes = {name: note_of(data) for name, data in group.items()} if note_of else None
     try:
         learner._trainer.learn_tasks(group, batched=True, notes=notes)
         return {}
@@ -177,7 +188,7 @@ def _learn_group(
     for name, data in group.items():
         if name not in learner.tasks_:
             try:
-                learner.learn_task(name, data, note=notes[name] if notes else None)
+                learner.learn_task(name, data, note=notes[name])
             except ImpressLearnError as error:
                 errors[name] = error
     return errors

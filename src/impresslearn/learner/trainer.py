@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -108,29 +109,33 @@ class Trainer:
         started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
-        first_phase = TrainingPhase.begin(backbone, store.shared)
+        phases: list[TrainingPhase] = []
         title = f"basis {names[0]}" if len(names) == 1 else f"{len(names)} masks of {names[0]}"
         recipe, progress = settings.basis_recipe, self.progress(title)
 
         def problem(seed: int) -> Problem:
-            phase = first_phase
-            if seed != seeds[0]:
-                # Where all tasks share norm statistics, the first mask gathers them for the others.
-                phase = TrainingPhase.begin(backbone, first_phase.statistics)
+            shared = phases[0].statistics if phases else store.shared
+            phase = TrainingPhase.begin(backbone, shared)
             training = TaskTraining(backbone, source, len(classes), recipe, phase, seed, progress)
             rule, device = settings.score_rule, backbone.device
             scores = PopupScores.create(backbone.layers, ones, seed, rule, device)
             return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
         masks, recipes, heads, results = {}, {}, [], []
-        solved = solve(seeds, problem, check_flag("batched", batched), progress)
-        for name, (seed, (_, trained), result) in zip(names, solved, strict=True):
+        check_flag("batched", batched)
+        # Where all tasks share norm statistics, the first mask gathers them for the others.
+        first = 1 if self._gathers else 0
+        solved = chain(
+            solve(seeds[:first], problem), solve(seeds[first:], problem, batched, progress)
+        )
+        for name, (seed, (training, trained), result) in zip(names, solved, strict=True):
+            phases.append(training.phase)
             masks[name], head = trained.result()
             recipes[name] = settings.mask_recipe(seed)
             heads.append(head)
             results.append(result)
         metrics = self.metrics(about, started, len(examples), results[0])
-        run = TrainingRun(examples, classes, first_phase, metrics)
+        run = TrainingRun(examples, classes, phases[0], metrics)
         store.commit_basis(masks, recipes, run, heads[0], settings.precision)
         self.warn_if_at_chance(names[0], (examples, classes), results[0])
 
@@ -160,11 +165,12 @@ class Trainer:
                 # The first task decides how raw inputs of all the others are taken.
                 form = self.raw_form(data, prepared[name][0])
                 preprocessing = with_form(preprocessing, form)
-        side_by_side = check_flag("batched", batched) and not (self._closed_form or self._staged)
+        check_flag("batched", batched)
         alike: dict[Any, list[NewTask]] = {}
         for name, data in prepared.items():
             task = NewTask(name, data, seed_of[name], about[name] | form)
-            if side_by_side:
+            # The first task may gather the norm statistics of the others.
+            if batched and not (self._gathers or self._closed_form or self._staged):
                 alike.setdefault(self._steps_of(data), []).append(task)
             else:
                 self._learn_one(task)
@@ -228,9 +234,10 @@ class Trainer:
 
     def _learn_side_by_side(self, tasks: Sequence[NewTask]) -> None:
         """Learns tasks in one loop and commits them."""
-        budgets = {task.name: self._budget(task) for task in tasks}
+        budgets: dict[str, Budget | None] = {}
 
         def problem(task: NewTask) -> Problem:
+            budgets[task.name] = self._budget(task)  # a training changes its price
             return self.problem(task, budgets[task.name])
 
         started, progress = time.perf_counter(), self.progress(f"{len(tasks)} tasks")
@@ -431,12 +438,16 @@ class Trainer:
         return Readouts(self.store, self.settings)
 
     @property
+    def _gathers(self) -> bool:
+        """Whether the next task gathers the norm statistics that all tasks share."""
+        return self.store.backbone.shares_statistics and self.store.shared is None
+
+    @property
     def _staged(self) -> bool:
         """Whether tasks begin with a readout: the network must have features that it can read."""
         backbone = self.store.backbone
-        gathers = backbone.shares_statistics and self.store.shared is None
         usable = backbone.own_head is not None and not backbone.has_task_statistics
-        return self.settings.staged and usable and not gathers
+        return self.settings.staged and usable and not self._gathers
 
     @property
     def _closed_form(self) -> bool:

@@ -22,7 +22,7 @@ from impresslearn.data import (
     inputs_behind,
     task_classes,
 )
-from impresslearn.data.examples import raw
+from impresslearn.data.examples import drawing, raw
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
@@ -99,6 +99,7 @@ def training_examples(
 
 
 @torch.no_grad()
+@drawing(0)  # dropout must leave the caller's generators as they are
 def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     """Raises InputError for a module that a pass changes, or whose rows depend on one another.
 

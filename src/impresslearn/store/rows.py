@@ -47,6 +47,7 @@ SHOWN = 50
 # Tasks that are kept decoded.
 DECODED_TASKS = 4096
 BATCH = 1000
+LATEST = 2**62  # beyond any version of a task
 CLASS_MAP = "class map"  # the name of the class map among what a store has once
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
@@ -286,7 +287,8 @@ def read_rows(database: Database, condition: str, *values: str) -> Iterator[Task
     while batch := database.rows(query, *values, *last):
         for columns in batch:
             yield _checked(database, columns)
-        last = batch[-1][-1], batch[-1][1]
+        # Of a task that is read once, a version that comes meanwhile is not read as well.
+        last = batch[-1][-1], LATEST if condition == "t.current" else batch[-1][1]
 
 
 def _checked(database: Database, columns: tuple) -> TaskRow:

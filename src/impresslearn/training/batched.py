@@ -9,16 +9,16 @@ stacked weights of all networks pass through `torch.vmap`, and numbers are the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import CheckpointError
 
 from impresslearn.checks import torch_seed
 from impresslearn.data import Inputs, TensorBatches
-from impresslearn.errors import ImpressLearnError, InputError, TrainingError
+from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.training.loop import (
     FitResult,
     Objective,
@@ -39,6 +39,10 @@ STATES = 4  # a parameter, its gradient and two moments of Adam
 
 Problem = tuple[TaskTraining, Trainable]
 Key = TypeVar("Key")
+
+
+class NotStackableError(InputError):
+    """Problems cannot be stacked."""
 
 
 def solve(
@@ -65,15 +69,18 @@ def solve(
         most = most or max_parallel_tasks(problem(left[0]))
         if most == 1:
             continue
-        problems = [problem(key) for key in left[:most]]
+        most = min(most, len(left))
         try:
+            problems = [problem(key) for key in left[:most]]
             results = _fit_together(problems, progress)
         except torch.OutOfMemoryError:
-            most = len(problems) // 2  # the estimate was too low; try half as many
+            most //= 2  # the estimate was too low; try half as many
             continue
-        except (TrainingError, CheckpointError):
+        except NotStackableError:
+            raise
+        except Exception:  # networks and data are the user's and may raise anything
             # One by one says which of them fails; those before it are solved.
-            for key in left[: len(problems)]:
+            for key in left[:most]:
                 training, trained = problem(key)
                 yield left.pop(0), (training, trained), training.fit(trained)
             continue
@@ -104,7 +111,8 @@ def stacks(device: torch.device) -> bool:
 
 def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitResult]:
     training = problems[0][0]
-    losses: Any = _OneByOne(problems)
+    draws = _Draws(problems)
+    losses: Any = _OneByOne(problems, draws)
     if stacks(training.backbone.device):
         _check_stackable(training)
         losses = _Stacked(problems)
@@ -114,28 +122,42 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
         replaced = {id(leaf) for group in quantized for leaf in group.parameters}
         parameters = [leaf for leaf in parameters if id(leaf) not in replaced]
         parameters += quantized[0].join(quantized)
-    source = _SideBySide(problems)
+    source = _SideBySide(problems, draws)
     result = fit(parameters, losses, source, training.recipe, training.seed, progress)
     losses.end()
-    return [FitResult(result.steps, loss) for loss in result.final_losses]
+    final_losses = result.final_losses or [result.final_loss] * len(problems)  # of no step
+    return [FitResult(result.steps, loss) for loss in final_losses]
+
+
+class _Draws:
+    """torch's global random numbers, such as dropout draws: each problem has its own."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._states = []
+        for training, _ in problems:
+            generator = torch.Generator().manual_seed(torch_seed(training.seed))
+            self._states.append(generator.get_state())
+
+    @contextmanager
+    def of(self, number: int) -> Iterator[None]:
+        """Goes on with the numbers of a problem."""
+        torch.default_generator.set_state(self._states[number])
+        yield
+        self._states[number] = torch.default_generator.get_state()
 
 
 class _OneByOne:
     """The losses of all problems, each network computing in turn."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], draws: _Draws) -> None:
         self._objectives = [Objective(training, trained) for training, trained in problems]
-        self._states = []  # of the random numbers that each training draws, such as dropout
-        for training, _ in problems:
-            generator = torch.Generator().manual_seed(torch_seed(training.seed))
-            self._states.append(generator.get_state())
+        self._draws = draws
 
     def __call__(self, inputs: Sequence[Tensor | Inputs], targets: Sequence[Tensor]) -> Tensor:
         losses = []
         for number, objective in enumerate(self._objectives):
-            torch.default_generator.set_state(self._states[number])
-            losses.append(objective(inputs[number], targets[number]))
-            self._states[number] = torch.default_generator.get_state()
+            with self._draws.of(number):
+                losses.append(objective(inputs[number], targets[number]))
         return torch.stack(losses)
 
     def end(self) -> None:
@@ -166,7 +188,7 @@ class _Stacked:
             if failure is None or isinstance(error, torch.OutOfMemoryError):
                 raise
             reason = str(failure).split("\n", 1)[0][:200]
-            raise InputError(
+            raise NotStackableError(
                 f"batched=True cannot be used with {self._training.backbone.name}, as torch.vmap "
                 f"fails ({reason}); use batched=False"
             ) from error
@@ -185,14 +207,16 @@ def _check_stackable(training: TaskTraining) -> None:
         reason = "the data are not one tensor in memory"
     if reason:
         name = training.backbone.name
-        raise InputError(f"batched=True cannot be used with {name}: {reason}; use batched=False")
+        line = f"batched=True cannot be used with {name}: {reason}; use batched=False"
+        raise NotStackableError(line)
 
 
 class _SideBySide:
     """The batches of problems, each in the order of its seed: lists of inputs and of targets."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], draws: _Draws) -> None:
         self._trainings = [training for training, _ in problems]
+        self._draws = draws
 
     def __len__(self) -> int:
         return len(self._trainings[0].source)
@@ -205,6 +229,10 @@ class _SideBySide:
         for training in self._trainings:
             own_generator = torch.Generator().manual_seed(torch_seed(training.seed))
             streams.append(endless_batches(training.source, training.recipe, own_generator))
-        for parts in zip(*streams, strict=True):
+        while True:
+            parts = []
+            for number, stream in enumerate(streams):
+                with self._draws.of(number):  # an augmentation may ignore its generator
+                    parts.append(next(stream))
             inputs, targets = zip(*parts, strict=True)
             yield inputs, targets
