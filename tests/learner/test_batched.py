@@ -220,6 +220,15 @@ def test_a_failing_task_leaves_the_prices_of_others():
     equal(*kept)
 
 
+def test_what_autograd_keeps_bounds_how_many_run_at_once(runs, monkeypatch):
+    # Of a batch autograd keeps far more than its weights and inputs take.
+    monkeypatch.setattr(loop, "MEMORY", 2**25)
+    tasks = {f"t{i}": pictures(i, count=64, size=32) for i in range(6)}
+    few = {"task_recipe": Recipe(epochs=0, min_steps=1, batch_size=64)}
+    equal(*both_ways(tasks, lambda: learner(resnet("group"), **few)))
+    assert max(runs, default=1) < 6
+
+
 def test_tasks_before_one_that_diverges_are_kept_and_bad_data_change_nothing():
     tasks = {f"t{i}": data(i) for i in range(4)}
     tasks["t2"] = (tasks["t2"][0].sign() * 3e38, tasks["t2"][1])

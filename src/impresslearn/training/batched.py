@@ -18,6 +18,7 @@ from torch import Tensor
 
 from impresslearn.checks import torch_seed
 from impresslearn.data import Inputs, TensorBatches
+from impresslearn.data.examples import drawing
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.training.loop import (
     FitResult,
@@ -91,17 +92,39 @@ def solve(
 def max_parallel_tasks(problem: Problem) -> int:
     """How many problems like this one to solve at a time: what MEMORY holds, approximately.
 
-    The problem takes a step.
+    The problem takes a step or two.
     """
     training, trained = problem
     with torch.no_grad():
         weights, _ = trained.step_weights()
+    if not stacks(training.backbone.device):
+        size = _graph_bytes(training, trained)
+        return max(1, min(MEMORY // max(1, size), MOST_ON_CPU))
     size = COPIES * sum(weight.nbytes for weight in weights.values())
     size += STATES * sum(parameter.nbytes for parameter in trained.parameters)
     if isinstance(training.source, TensorBatches):
         size += training.source.inputs.nbytes
-    most = MEMORY // max(1, size)
-    return max(1, most if stacks(training.backbone.device) else min(most, MOST_ON_CPU))
+    return max(1, MEMORY // max(1, size))
+
+
+def _graph_bytes(training: TaskTraining, trained: Trainable) -> int:
+    """The bytes of a step of a problem on a processor: what autograd keeps, and the parameters."""
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    generator = torch.Generator().manual_seed(0)
+    size = training.recipe.batch_for(len(training.source))
+    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+    with drawing(0), hooks:
+        inputs, targets = next(iter(training.source.batches(size, generator)))
+        weights, _ = trained.step_weights()
+        loss = training.loss(weights, inputs, targets)
+    del loss  # until now nothing that is kept was freed
+    return sum(kept.values()) + STATES * sum(leaf.nbytes for leaf in trained.parameters)
 
 
 def stacks(device: torch.device) -> bool:
