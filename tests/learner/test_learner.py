@@ -88,16 +88,6 @@ def test_a_seed_gives_the_same_bits(make, data):
         assert not same(mine, others)
 
 
-def test_homogeneous_masks_depend_on_their_seeds_alone():
-    learner = quick_learner().learn_homogeneous("a", blobs(), 3, seeds=[5, 9, 2])
-    assert learner.bank_.names == ("a", "a/1", "a/2")
-    assert list(learner.tasks_) == ["a"]
-    for name, seed in (("a", 5), ("a/1", 9), ("a/2", 2)):
-        alone = quick_learner().learn_basis("x", blobs(), seed=seed)
-        assert same(learner.bank_.mask(name).values(), alone.bank_.mask("x").values())
-        assert learner.bank_.infos[learner.bank_.index(name)].recipe["seed"] == seed
-
-
 def test_shared_statistics_are_those_of_the_first_task():
     backbone = adapt(ConvNet())
     learner = quick_learner(backbone)

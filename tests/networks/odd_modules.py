@@ -86,16 +86,6 @@ class ImageAndAge(Net):
         return super().forward(image if age is None else image + age)
 
 
-class TakesATuple(Net):
-    def forward(self, pair):
-        return super().forward(pair[0] + pair[1])
-
-
-class TakesADictionary(Net):
-    def forward(self, batch):
-        return super().forward(batch["image"])
-
-
 Pair = namedtuple("Pair", ["logits", "hidden"])
 
 
@@ -244,6 +234,11 @@ def noise_in_training(net, x):
     return x + torch.randn_like(x) if net.training else x
 
 
+def softmax_in_evaluation(net, x):
+    logits = net.head(net.body(x).relu())
+    return logits if net.training else logits.softmax(1)
+
+
 def drop_path(net, x):
     keep = torch.rand(len(x), 1) < 0.8 if net.training else 1
     return x + x.tanh() * keep
@@ -279,30 +274,15 @@ def attend(net, tokens, x):
     return net.attention(x, x, x, key_padding_mask=tokens == 0)[0][:, 0]
 
 
-class SequenceFirst(nn.Module):
+def attend_over_the_batch(net, tokens, x):
     """Forgets batch_first, so that rows attend to one another."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention, self.head = nn.MultiheadAttention(8, 2), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.attention(x, x, x)[0].mean(1))
+    return net.attention(x, x, x)[0].mean(1)
 
 
-class PositionsByLength(nn.Module):
-    """Sinusoidal positions, kept by length."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.head, self.positions = nn.Linear(8, 3), {}
-
-    def forward(self, x):
-        length = x.shape[1]
-        if length not in self.positions:
-            self.positions[length] = torch.arange(length)[:, None].mul(0.3).sin()
-        return self.head(self.layer(x + self.positions[length]).mean(1))
+def sinusoids_by_length(net, tokens, x):
+    if x.shape[1] not in net.positions:
+        net.positions[x.shape[1]] = torch.arange(x.shape[1])[:, None].mul(0.3).sin()
+    return net.layer(x + net.positions[x.shape[1]]).mean(1)
 
 
 class ManyHeads(Net):
@@ -443,6 +423,10 @@ def head():
     return nn.Linear(16, 3)
 
 
+def encoder_layer():
+    return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+
 def kind_of(kind, *args, **parts):
     """Builds a network of this kind."""
     return lambda: kind(*args, **{name: make() for name, make in parts.items()})
@@ -542,6 +526,7 @@ OF_ROWS = {
     "one output, flattened": rows(lambda: nn.Linear(16, 1), lambda: nn.Flatten(0)),
     "log-softmax at the end": rows(head, lambda: nn.LogSoftmax(1)),
     "softmax at the end": rows(head, lambda: nn.Softmax(1)),
+    "softmax in evaluation alone": kind_of(Whole, softmax_in_evaluation),
     "sigmoid at the end": rows(head, nn.Sigmoid),
     "tanh at the end": rows(head, nn.Tanh),
     "batch norm at the end": rows(head, lambda: nn.BatchNorm1d(3)),
@@ -619,8 +604,14 @@ OF_IMAGES = {
 }
 OF_OTHERS = {
     "keyword inputs": (ImageAndAge, il.Inputs(image=ROWS, age=ROWS[:, :1])),
-    "a tuple of inputs as one argument": (TakesATuple, il.Inputs(ROWS, ROWS[:, :1])),
-    "a dictionary as one argument": (TakesADictionary, il.Inputs(image=ROWS)),
+    "a tuple of inputs as one argument": (
+        kind_of(Whole, lambda m, pair: Net.forward(m, pair[0] + pair[1])),
+        il.Inputs(ROWS, ROWS[:, :1]),
+    ),
+    "a dictionary as one argument": (
+        kind_of(Whole, lambda m, batch: Net.forward(m, batch["image"])),
+        il.Inputs(image=ROWS),
+    ),
     "RNN": (kind_of(Recurrent, nn.RNN), SEQUENCES),
     "GRU of two layers": (lambda: Recurrent(nn.GRU, num_layers=2, dropout=0.1), SEQUENCES),
     "bidirectional LSTM": (lambda: Recurrent(nn.LSTM, 32, bidirectional=True), SEQUENCES),
@@ -638,8 +629,14 @@ OF_OTHERS = {
         ),
         PADDED,
     ),
-    "attention over the batch": (SequenceFirst, SEQUENCES),
-    "positions kept by length": (PositionsByLength, SEQUENCES),
+    "attention over the batch": (
+        kind_of(TextNet, attend_over_the_batch, 8, attention=lambda: nn.MultiheadAttention(8, 2)),
+        TOKENS,
+    ),
+    "positions kept by length": (
+        kind_of(TextNet, sinusoids_by_length, 8, layer=encoder_layer, positions=dict),
+        TOKENS,
+    ),
     "embedding bag": (sequential(lambda: nn.EmbeddingBag(20, 16), linear, nn.ReLU, head), TOKENS),
     "Conv1d": (
         sequential(lambda: nn.Conv1d(5, 4, 3), nn.Flatten, lambda: nn.Linear(24, 16), head),
