@@ -91,9 +91,9 @@ def report(options: argparse.Namespace) -> int:
     from benchmarks.report import tables_text, write_figures, write_report
 
     records = read_records(options.results)
-    if options.text or options.latex:
+    if options.text:
         for record in records:
-            print(tables_text(record, options.latex), end="\n\n")
+            print(tables_text(record), end="\n\n")
         return 0
     folder = options.results if options.results.is_dir() else options.results.parent
     written = [write_report(records, folder / "report.html")]
@@ -111,8 +111,8 @@ def speed(options: argparse.Namespace) -> int:
     records = []
     for record in measure(options.only, options.threads):
         records.append(record)
-        ratio = "" if record["reference"] is None else f"  ratio {record['ratio']:.2f}"
-        print(f"{record['name']:32} {record['value']:10g} {record['unit']}{ratio}", flush=True)
+        value = f"{record['name']:32} {record['value']:10g} {record['unit']}"
+        print(f"{value}  ratio {record['ratio']:.2f}", flush=True)
     if options.out:
         options.out.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     return 0
@@ -137,7 +137,6 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("results", type=Path, help="a folder of records, or one record")
     show.add_argument("--figures", type=Path, help="also write every figure here")
     show.add_argument("--text", action="store_true", help="print the tables instead")
-    show.add_argument("--latex", action="store_true", help="print the tables for booktabs")
     timed = commands.add_parser("speed", help="measure kernels and steps")
     timed.set_defaults(run=speed)
     timed.add_argument("--only", help="one measurement; an unknown name lists all")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.speed import coefficient_step, plain_step, popup_step
+from benchmarks.speed import BATCH, coefficient_step, plain_step, popup_step, random_batch
 from impresslearn.errors import NotLearnedWarning
 from impresslearn.kernels import mask_sums, mix
 from impresslearn.learner import ImpressLearner
@@ -25,13 +25,9 @@ from impresslearn.masks import random_bank
 from impresslearn.networks import create_backbone
 from impresslearn.training.loop import Recipe
 
-NETWORKS = {
-    "LeNet": lambda: create_backbone("lenet_300_100", 10, seed=0),
-    "ResNet-18": lambda: create_backbone("resnet18", 10, seed=0),
-    "ResNet-50": lambda: create_backbone("resnet50", 10, seed=0),
-}
+NETWORKS = {"LeNet": "lenet_300_100", "ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 COUNTS = (10, 100, 1000)
-REPEATS, BATCH = 30, 128
+REPEATS = 30
 Record = dict[str, Any]
 
 
@@ -61,8 +57,8 @@ def copies() -> Iterator[Record]:
 
 def kernels() -> Iterator[Record]:
     """`mix` and `mask_sums` over all layers of a network, with the memory that they must touch."""
-    for name, make in NETWORKS.items():
-        backbone = make().to("cuda")
+    for name, kind in NETWORKS.items():
+        backbone = create_backbone(kind, 10, seed=0).to("cuda")
         for count in COUNTS:
             layers, weights = backbone.layers, list(backbone.weights.values())
             bits = [
@@ -92,11 +88,9 @@ def kernels() -> Iterator[Record]:
 
 def steps() -> Iterator[Record]:
     """Training steps of coefficients (N = 100) and of edge-popup, beside plain ones."""
-    generator = torch.Generator().manual_seed(0)
     for name, shape in (("LeNet", (784,)), ("ResNet-18", (3, 32, 32))):
-        backbone = NETWORKS[name]().to("cuda")
-        inputs = torch.randn((BATCH, *shape), generator=generator).cuda()
-        targets = torch.randint(0, 10, (BATCH,), generator=generator).cuda()
+        backbone = create_backbone(NETWORKS[name], 10, seed=0).to("cuda")
+        inputs, targets = (each.cuda() for each in random_batch(BATCH, shape))
         bank = random_bank(backbone.layers, 100, device="cuda")
         torch.cuda.reset_peak_memory_stats()
         for kind, action in (
@@ -133,11 +127,8 @@ def tasks() -> Iterator[Record]:
 def main() -> None:
     """Measures everything, and writes what is there so far after each figure."""
     properties = torch.cuda.get_device_properties(0)
-    record: Record = {
-        "device": properties.name,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-    }
+    record: Record = {"device": properties.name, "torch": torch.__version__}
+    record["cuda"] = torch.version.cuda
     rows = record["rows"] = []
     warnings.simplefilter("ignore", NotLearnedWarning)  # labels are random here
     begun = time.perf_counter()

@@ -20,7 +20,7 @@ import torch
 from joblib import cpu_count
 
 import impresslearn
-from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
+from impresslearn.errors import NotLearnedWarning, TrainingError
 from impresslearn.files import write_file
 from impresslearn.methods.comparing import in_processes
 
@@ -187,19 +187,9 @@ def _work(
     for start in range(0, len(jobs), size):
         batch = jobs[start : start + size]
         # Needed outcomes travel with the job, so that machines need no common folder.
-        calls = ((n, j, _needs(j, cache), place) for n, j in enumerate(batch))
+        calls = ((n, job, list(map(cache.load, job.needs)), place) for n, job in enumerate(batch))
         for number, outcome in in_processes(_numbered, calls, workers, backend):
             yield batch[number], outcome
-
-
-def _needs(job: Job, cache: Cache) -> list[Outcome]:
-    outcomes = []
-    for need in job.needs:
-        outcome = cache.load(need)
-        if outcome is None:
-            raise InputError(f"the outcome of {need} is gone from {cache.folder}; run again")
-        outcomes.append(outcome)
-    return outcomes
 
 
 def _numbered(

@@ -1,4 +1,4 @@
-"""Figures and tables of records: a page, pictures, and tables in text or LaTeX.
+"""Figures and tables of records: a page, pictures, and tables in text.
 
 A record says what it shows:
 - figures: kind (box, bar, line, heatmap), title, x, y, group, where; reference: rows that are drawn
@@ -71,13 +71,10 @@ def write_figures(records: Sequence[Record], folder: Path) -> list[Path]:
     return written
 
 
-def tables_text(record: Record, latex: bool = False) -> str:
-    """The record's title and tables, as text or for LaTeX's booktabs."""
-    tables = tables_of(record)
-    if latex:
-        return "\n\n".join(table.latex() for table in tables)
+def tables_text(record: Record) -> str:
+    """The record's title and tables."""
     lines = [f"# {record['title']}", record.get("finding", "")]
-    return "\n\n".join([*filter(None, lines), *(table.text() for table in tables)])
+    return "\n\n".join([*filter(None, lines), *(table.text() for table in tables_of(record))])
 
 
 def charts_of(record: Record) -> list[Any]:
@@ -175,16 +172,15 @@ def _boxes(figure: Figure, frame: pd.DataFrame) -> Any:
 
 
 def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
-    """Means in the cells of two keys, with a second number behind them where `text` names it."""
-    x, y, value, text = figure["x"], figure["y"], figure["value"], figure.get("text", "")
+    """Means in the cells of two keys, with the number behind them that `text` names."""
+    x, y, value, text = (figure[key] for key in ("x", "y", "value", "text"))
     rows = chosen(frame, figure.get("where", {}), [x, y, value])
     cells = []
     for (column, line), part in groups_of(rows, [x, y]):
         mean = float(part[value].mean())
         cell = {"x": format_value("", column), "y": format_value("", line), "value": mean}
         cell["text"] = format_value(value, mean)
-        if text:
-            cell["text"] += f" ({signed(float(part[text].mean()))})"
+        cell["text"] += f" ({signed(float(part[text].mean()))})"
         cells.append(cell)
     columns = list(dict.fromkeys(cell["x"] for cell in cells))
     lines = sorted({cell["y"] for cell in cells}, reverse=True)  # numbers grow upwards
@@ -197,8 +193,7 @@ def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
     text_layer = base.mark_text().encode(text="text:N")
     chart = alt.layer(base.mark_rect(opacity=0.5).encode(colour), text_layer)
     chart = chart.properties(width=110 * len(columns), height=44 * len(lines))
-    notes = [f"in brackets: {text.replace('_', ' ')}"] if text else []
-    return styled(chart, figure["title"], notes)
+    return styled(chart, figure["title"], [f"in brackets: {text.replace('_', ' ')}"])
 
 
 def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame | None]:

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks speed` measures: steps, whole epochs, tasks and memory.
+"""What `python -m benchmarks speed` measures: steps, whole epochs and tasks.
 
 Each figure is measured beside its reference in the same run.
 """
@@ -62,7 +62,7 @@ def measure(only: str | None = None, threads: int = 1) -> Iterator[Record]:
 
 def mix_steps() -> Iterator[Record]:
     """A coefficient step against a plain training step, at N = 10 and 100."""
-    backbone, batch = _lenet(), _batch()
+    backbone, batch = _lenet(), random_batch()
     for masks in (10, MASKS):
         step = coefficient_step(backbone, random_bank(backbone.layers, masks), *batch)
         (value, plain), n = minima([step, plain_step(backbone, *batch)])
@@ -71,7 +71,7 @@ def mix_steps() -> Iterator[Record]:
 
 def mix_references() -> Iterator[Record]:
     """A coefficient step at N = 100 against the loop over float masks and the stacked product."""
-    backbone, batch = _lenet(), _batch()
+    backbone, batch = _lenet(), random_batch()
     bank = random_bank(backbone.layers, MASKS)
     steps = [make(backbone, bank, *batch) for make in (coefficient_step, loop_step, dense_step)]
     (value, loop, dense), n = minima(steps, seconds=6)
@@ -81,7 +81,7 @@ def mix_references() -> Iterator[Record]:
 
 def popup_steps() -> Iterator[Record]:
     """An edge-popup step against a plain training step, and against edge-popup with a sort."""
-    backbone, batch = _lenet(), _batch()
+    backbone, batch = _lenet(), random_batch()
     steps = [make(backbone, *batch) for make in (popup_step, plain_step, sorted_popup_step)]
     (value, plain, sorting), n = minima(steps)
     yield _figure("popup_step_ratio", value, plain, n)
@@ -90,7 +90,7 @@ def popup_steps() -> Iterator[Record]:
 
 def inference() -> Iterator[Record]:
     """One gradient over 100 superposed masks against a training step, and a warm prediction."""
-    backbone, (inputs, targets) = _lenet(), _batch()
+    backbone, (inputs, targets) = _lenet(), random_batch()
     bank = random_bank(backbone.layers, MASKS)
     masks = [Mixture(mixture_of(shares, bank.layers).alpha) for shares in torch.eye(MASKS)]
     superposition = Superposition(backbone, bank, masks, 10)
@@ -149,20 +149,16 @@ def epochs() -> Iterator[Record]:
 
 
 def tasks() -> Iterator[Record]:
-    """A task from few labels; cost linear in N; the 2,000th task against the second."""
-    backbone, few = _lenet(), _batch(200)
-    learner = ImpressLearner(backbone, bank=random_bank(backbone.layers, 10), progress=False)
-    times = [_seconds(partial(learner.learn_task, f"task {i}", few)) for i in range(5)]
-    yield _figure("few_labels_task", min(times), None, 5, unit="s")
-    steps = []
+    """Cost linear in N; the 2,000th task against the second."""
+    backbone, steps = _lenet(), []
     for masks in (20, 40, 220):
         bank = random_bank(backbone.layers, masks)
-        steps.append(coefficient_step(backbone, bank, *_batch()))
+        steps.append(coefficient_step(backbone, bank, *random_batch()))
     (at_20, at_40, at_220), n = minima(steps)
     # 180 more masks against nine times 20 more: 1 is exactly linear.
     yield _figure("linear_in_masks", at_220 - at_40, 9 * (at_40 - at_20), n)
     # Two learners take turns, so that both meet the same noise.
-    data, once = _batch(64), Recipe(epochs=1, batch_size=64)
+    data, once = random_batch(64), Recipe(epochs=1, batch_size=64)
     old, fresh = _learner(backbone, 10, once), _learner(backbone, 10, once)
     for number in range(2000):
         old.learn_task(f"task {number}", data)
@@ -178,18 +174,10 @@ def tasks() -> Iterator[Record]:
 def resnet_steps() -> Iterator[Record]:
     """ResNet-18 of width 48, N = 10, batch 64: a coefficient step against a plain step."""
     backbone = create_backbone("resnet18", 10, seed=0)
-    batch = _batch(64, (3, 32, 32))
+    batch = random_batch(64, (3, 32, 32))
     step = coefficient_step(backbone, random_bank(backbone.layers, 10), *batch)
     (value, plain), n = minima([step, plain_step(backbone, *batch)], seconds=20, least=3)
     yield _figure("resnet18_step_ratio", value, plain, n)
-
-
-def memory() -> Iterator[Record]:
-    """The bank's bytes against one bit per weight."""
-    backbone = _lenet()
-    bank = random_bank(backbone.layers, MASKS)
-    bits = MASKS * backbone.num_maskable / 8
-    yield _figure("bank_bytes", float(bank.nbytes), bits, 1, unit="bytes")
 
 
 CASES: dict[str, Callable[[], Iterator[Record]]] = {
@@ -200,7 +188,6 @@ CASES: dict[str, Callable[[], Iterator[Record]]] = {
     "epochs": epochs,
     "tasks": tasks,
     "resnet": resnet_steps,
-    "memory": memory,
 }
 
 
@@ -213,17 +200,17 @@ def plain_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
 
 def coefficient_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
     """Ours: what learning coefficients does at every step."""
-    parameters = [alpha.requires_grad_(True) for alpha in equal_alphas(bank)]
+    alphas = _alphas(bank)
 
     def weights() -> dict[str, Tensor]:
-        return mix(bank, backbone.weights, parameters)
+        return mix(bank, backbone.weights, alphas)
 
-    return _step_on(backbone, parameters, weights, inputs, targets)
+    return _step_on(backbone, alphas, weights, inputs, targets)
 
 
 def loop_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
     """The usual way: a Python loop over float masks for every layer."""
-    masks, alphas = _float_masks(bank)
+    masks, alphas = _float_masks(bank), _alphas(bank)
 
     def weights() -> dict[str, Tensor]:
         mixed = {}
@@ -239,7 +226,7 @@ def loop_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tenso
 
 def dense_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
     """A matrix-vector product over the stacked float masks of every layer."""
-    masks, alphas = _float_masks(bank)
+    masks, alphas = _float_masks(bank), _alphas(bank)
     stacks = [mask.flatten(1) for mask in masks]
 
     def weights() -> dict[str, Tensor]:
@@ -301,22 +288,14 @@ def minima(
 
 
 def _figure(
-    name: str,
-    value: float,
-    reference: float | None,
-    n: int,
-    meaning: str = COST,
-    unit: str = "ms",
+    name: str, value: float, reference: float, n: int, meaning: str = COST, unit: str = "ms"
 ) -> Record:
     """What was measured, as plain values of four digits; n: repeats behind it."""
-    ratio = None
-    if reference:
-        ratio = value / reference if meaning == COST else reference / value
-    numbers = {"value": value, "reference": reference, "ratio": ratio}
+    ratio = value / reference if meaning == COST else reference / value
     record: Record = {"name": name, "unit": unit}
-    for key, number in numbers.items():
-        record[key] = None if number is None else float(f"{number:.4g}")
-    record["meaning"] = "value alone" if reference is None else meaning
+    for key, number in {"value": value, "reference": reference, "ratio": ratio}.items():
+        record[key] = float(f"{number:.4g}")
+    record["meaning"] = meaning
     return {**record, "threads": torch.get_num_threads(), "device": "cpu", "n": n}
 
 
@@ -347,14 +326,17 @@ def _step(parameters: Iterable[Tensor], loss: Callable[[], Tensor]) -> Action:
     return run
 
 
-def _float_masks(bank: MaskBank) -> tuple[list[Tensor], list[Tensor]]:
-    """Each layer's masks as floats, and a coefficient per mask."""
-    masks, alphas = [], []
+def _alphas(bank: MaskBank) -> list[Tensor]:
+    return [alpha.requires_grad_(True) for alpha in equal_alphas(bank)]
+
+
+def _float_masks(bank: MaskBank) -> list[Tensor]:
+    """Each layer's masks as floats."""
+    masks = []
     for number, layer in enumerate(bank.layers):
         bits = unpack(bank.bits(number), layer.fan_in)
         masks.append(bits.float().reshape(len(bank), *layer.shape))
-        alphas.append(torch.full((len(bank),), 1 / len(bank), requires_grad=True))
-    return masks, alphas
+    return masks
 
 
 def _lenet() -> Backbone:
@@ -370,7 +352,8 @@ def _ones(backbone: Backbone) -> tuple[int, ...]:
     return tuple(ones_per_layer(backbone.layers, 0.9, "erdos_renyi"))
 
 
-def _batch(size: int = BATCH, shape: Sequence[int] = (784,)) -> tuple[Tensor, Tensor]:
+def random_batch(size: int = BATCH, shape: Sequence[int] = (784,)) -> tuple[Tensor, Tensor]:
+    """Inputs and labels that mean nothing."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn((size, *shape), generator=generator)
     return inputs, torch.randint(0, 10, (size,), generator=generator)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn import ImpressLearner, Recipe
+from impresslearn import Recipe
 from impresslearn.data import Examples
-from impresslearn.errors import ImpressLearnError, TrainingError
+from impresslearn.errors import ImpressLearnError
 from impresslearn.learner import create_learner
 from toys import blobs, lenet, pictures, quick_learner, refused, resnet
 
@@ -118,16 +118,6 @@ def test_an_interrupt_in_the_middle_of_learning(kind, empty):
             each.learn_basis("first", data(4))
         before = state(untouched)
     assert_as_if_nothing_had_happened(learner, before, untouched, data)
-
-
-def test_learning_that_diverges():
-    learner = fresh("shared")
-    before = state(learner)
-    wild = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)
-    diverging = ImpressLearner(learner.backbone, task_recipe=wild, progress=False)
-    diverging._store = learner._store
-    refused("lower the", diverging.learn_task, "new", pictures(2), error=TrainingError)
-    assert state(learner) == before
 
 
 def test_a_flat_network_keeps_the_shape_of_its_first_images():

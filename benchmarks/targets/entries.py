@@ -13,11 +13,12 @@ max_bytes. rates, rounded, smoothed and tried say what is tried: see `developmen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from statistics import fmean
 from typing import Any
+
+import pandas as pd
 
 from benchmarks.jobs import Job
 from benchmarks.targets.benchmarks import Benchmark, disjoint_masks, find_benchmark
@@ -196,39 +197,26 @@ def with_budgets(rows: list[Row]) -> list[Row]:
     mean `prediction_bytes` fit: ours, other: the method and its setting; accuracy, other_accuracy;
     difference: accuracy minus other_accuracy, in points. Missing sides are left out.
     """
+    measured = pd.DataFrame([row for row in rows if row["role"] == "evaluation"])
+    settings = measured.groupby(["benchmark", "method", "setting"], sort=False)
+    means = settings[["accuracy", "prediction_bytes"]].mean().reset_index()
     compared = list(rows)
-    for name in dict.fromkeys(row["benchmark"] for row in rows):
-        curves: dict[tuple[str, str], list[Row]] = {}
-        for row in rows:
-            if row["benchmark"] == name and row["role"] == "evaluation":
-                curves.setdefault((row["method"], row["setting"]), []).append(row)
-        for budget in BUDGETS:
-            fitting = [of for of in curves.values() if _mean(of, "prediction_bytes") <= budget]
-            ours = _best(of for of in fitting if of[0]["method"].startswith(OURS))
-            other = _best(of for of in fitting if not of[0]["method"].startswith(OURS))
-            columns = {"benchmark": name, "role": "budget", "budget": budget}
-            compared.append(columns | _compared(ours, other))
+    for name, budget in product(means["benchmark"].unique(), BUDGETS):
+        row: Row = {"benchmark": name, "role": "budget", "budget": budget}
+        fitting = means[(means["benchmark"] == name) & (means["prediction_bytes"] <= budget)]
+        is_ours = fitting["method"].str.startswith(OURS)
+        for side, accuracy, which in (
+            ("ours", "accuracy", is_ours),
+            ("other", "other_accuracy", ~is_ours),
+        ):
+            if which.any():
+                best = fitting.loc[fitting.loc[which, "accuracy"].idxmax()]
+                row[side] = f"{best['method']}: {best['setting']}"
+                row[accuracy] = float(best["accuracy"])
+        if {"ours", "other"} <= row.keys():
+            row["difference"] = 100 * (row["accuracy"] - row["other_accuracy"])
+        compared.append(row)
     return compared
-
-
-def _compared(ours: list[Row], other: list[Row]) -> Row:
-    """The measures of two settings, [] where there is none, and their difference."""
-    compared: Row = {}
-    for rows, side, accuracy in ((ours, "ours", "accuracy"), (other, "other", "other_accuracy")):
-        if rows:
-            compared[side] = f"{rows[0]['method']}: {rows[0]['setting']}"
-            compared[accuracy] = _mean(rows, "accuracy")
-    if ours and other:
-        compared["difference"] = 100 * (compared["accuracy"] - compared["other_accuracy"])
-    return compared
-
-
-def _best(curves: Iterable[list[Row]]) -> list[Row]:
-    return max(curves, key=lambda rows: _mean(rows, "accuracy"), default=[])
-
-
-def _mean(rows: list[Row], key: str) -> float:
-    return fmean(row[key] for row in rows)
 
 
 def _rows(benchmark: Benchmark, entry: Table, where: Table, role: str) -> Iterator[Planned]:

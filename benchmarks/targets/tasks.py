@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from statistics import fmean
 from typing import Any
 
+import pandas as pd
 from scipy.stats import ttest_ind
 
 from benchmarks.jobs import Job
@@ -101,18 +101,16 @@ def with_tests(rows: list[Row]) -> list[Row]:
 
     difference: mean accuracy of the second order minus the first, in points.
     """
-    groups: dict[tuple, dict[int, list[float]]] = {}
-    for row in rows:
-        place = tuple((key, row[key]) for key in ("benchmark", "masks", "sparsity"))
-        groups.setdefault(place, {}).setdefault(row["order"], []).append(row["accuracy"])
-    tests = []
-    for place, by_order in groups.items():
-        first, second = (by_order[order] for order in ORDERS)
+    keys, tests = ["benchmark", "masks", "sparsity"], []
+    for place, group in pd.DataFrame(rows, dtype=object).groupby(keys, sort=False):
+        first, second = (
+            group["accuracy"][group["order"] == order].astype(float) for order in ORDERS
+        )
         measured = {
             "p_value": float(ttest_ind(first, second, equal_var=False).pvalue),
-            "difference": round(100 * (fmean(second) - fmean(first)), 2),
+            "difference": round(100 * float(second.mean() - first.mean()), 2),
         }
-        tests.append({"method": "t-test", **dict(place), **measured})
+        tests.append({"method": "t-test", **dict(zip(keys, place, strict=True)), **measured})
     return rows + tests
 
 

@@ -76,7 +76,6 @@ def infer_task(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
     backbone = load_backbone(settings, place)
     bank = load_bank(backbone, needs)
     name, _, test = load_task(settings, place)
-    assert isinstance(test, Examples)
     classes = len(classes_of(test.labels))
     choices = [
         _basis_task(backbone, bank, position, classes, statistics_of(backbone, outcome))
@@ -172,8 +171,6 @@ def _learned(settings: Settings, place: JobContext) -> tuple[ImpressLearner, dic
 
 def _inputs(task: TaskData) -> Tensor:
     """A task's test inputs, at most about `KEPT_INPUTS`."""
-    assert isinstance(task.test, Examples)
-    assert isinstance(task.test.inputs, Tensor)
     inputs = task.test.inputs[:: max(1, len(task.test) // KEPT_INPUTS)]
     return inputs.to(torch.float32, copy=True)  # a view would keep all
 
@@ -221,14 +218,11 @@ def _scores(
         best = learner.infer_task(Prepared(batch), among=names).best
         logits = learner.logits(Prepared(batch), best)
         profile = learner.tasks_.learned(best).profile
-        assert profile is not None
-        statistics = profile.inputs
-        assert statistics is not None
         values = (
             float(entropies(logits).mean()),
             -float(logits.logsumexp(dim=1).mean()),
             -float(logits.max(dim=1).values.mean()),
-            statistics.excess(signals(learner.backbone, batch, logits)),
+            profile.inputs.excess(signals(learner.backbone, batch, logits)),
             unknown_odds(learner.backbone, profile, batch, logits),
         )
         for score, value in zip(SCORES, values, strict=True):

@@ -19,7 +19,7 @@ from benchmarks.jobs import Job, JobContext, Outcome
 from benchmarks.streams import STREAMS
 from benchmarks.work.packaged import packaged
 from impresslearn.data import Examples, StreamedExamples
-from impresslearn.errors import InputError, MissingDataError
+from impresslearn.errors import MissingDataError
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import disjoint_bank, draw_masks
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
@@ -58,8 +58,6 @@ def load_task(settings: Mapping[str, Any], place: JobContext) -> TaskData:
     stream = json.dumps(dict(settings["stream"]), sort_keys=True)
     name, train, test = _task(stream, int(settings["task"]), place.data)
     if settings.get("validation"):
-        if not isinstance(train, Examples):
-            raise InputError(f"{name} is read anew each epoch and cannot be split for validation")
         order = np.random.default_rng(0).permutation(len(train))
         held, left = np.split(order, [len(train) // HELD_OUT])
         train, test = train.subset(np.sort(left)), train.subset(np.sort(held))
@@ -173,9 +171,8 @@ def _featured(settings: str, place: JobContext) -> TaskData:
     return TaskData(name, *(replace(part, inputs=learner.features(part.inputs)) for part in parts))
 
 
-def _resized(examples: Examples | StreamedExamples, size: int) -> Examples:
+def _resized(examples: Examples, size: int) -> Examples:
     """Square images of this many pixels a side."""
-    assert isinstance(examples, Examples)
     inputs = interpolate(examples.inputs, size=size, mode="bilinear", align_corners=False)
     return replace(examples, inputs=inputs)
 

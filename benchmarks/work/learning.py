@@ -22,7 +22,6 @@ import impresslearn as il
 from benchmarks.jobs import JobContext, Outcome
 from benchmarks.rivals import create_method
 from benchmarks.work.inputs import load_backbone, load_bank, load_task, mask_blob
-from impresslearn.data import Examples
 from impresslearn.learner import ImpressLearner
 from impresslearn.networks import Backbone
 from impresslearn.training.loop import Recipe
@@ -196,7 +195,6 @@ def learn_stream(settings: Settings, needs: Sequence[Outcome], place: JobContext
     rows, before = [], []
     for number in range(settings["tasks"]):
         name, train, test = load_task({**settings, "task": number}, place)
-        assert isinstance(test, Examples)
         learn = learner.learn_basis if number < settings["basis"] else learner.learn_task
         learn(name, train, seed=settings["seed"])
         info = learner.tasks_[name]
@@ -206,7 +204,6 @@ def learn_stream(settings: Settings, needs: Sequence[Outcome], place: JobContext
     for number, (row, logits) in enumerate(zip(rows, before, strict=True)):
         # Loaded again: the test sets of all tasks would fill the memory.
         name, _, test = load_task({**settings, "task": number}, place)
-        assert isinstance(test, Examples)
         row["accuracy_at_end"] = learner.score(test, name)
         row["identical"] = torch.equal(logits, learner.logits(test.inputs[:MOST_INPUTS], name))
         for method, inputs, positions in settings["searches"]:

@@ -12,8 +12,7 @@ from impresslearn.coefficients.norm_statistics import (
     coded_statistics,
     restore_statistics,
 )
-from impresslearn.networks.prediction import remeasured
-from toys import pictures, resnet, same
+from toys import resnet, same
 
 
 def gathered(backbone, seed=0):
@@ -65,22 +64,3 @@ def test_channels_that_hardly_vary_or_far_too_much(mean, variance, coded):
     assert shift <= 1.11 * MEAN_STEP / 2 * deviation
     assert abs(math.log((kept[1] + 1e-5) / deviation**2)) <= 1.01 * DEVIATION_STEP
     assert coded or same(stored.values, exact)
-
-
-def test_a_norm_is_measured_after_those_before_it():
-    """As they are, statistics are those of the batch; an error is taken out by the norms behind."""
-    backbone, (inputs, _) = resnet("per_task"), pictures(count=32)
-    exact = remeasured(backbone, {}, inputs, lambda _, *moments: moments)
-    expected = backbone.forward({}, inputs, None, "batch")
-    torch.testing.assert_close(backbone.forward({}, inputs, exact), expected, atol=1e-4, rtol=1e-4)
-    first = next(iter(exact)).removesuffix("running_mean")
-
-    def doubled(prefix, mean, variance):
-        return (2 * mean, 4 * variance) if prefix == first else (mean, variance)
-
-    found = remeasured(backbone, {}, inputs, doubled)
-    torch.testing.assert_close(found[f"{first}running_mean"], 2 * exact[f"{first}running_mean"])
-    alone = exact | {name: value for name, value in found.items() if name.startswith(first)}
-    errors = [(backbone.forward({}, inputs, each) - expected).norm() for each in (found, alone)]
-    assert errors[0] < 0.7 * errors[1]
-    assert not any(norm._forward_pre_hooks for norm in backbone._view("eval").modules())

@@ -1,7 +1,6 @@
 """Image folders of the API, of files and of streams go through one reader."""
 
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from torch.utils.data import Dataset
 
 from impresslearn.data import Preprocessing, StreamedExamples, as_examples, to_batches
 from impresslearn.data.images import image_files
-from impresslearn.errors import MissingDependencyError
 from impresslearn.networks import create_backbone
 from impresslearn.streams import from_folder
 from toys import quick_learner, read_examples, read_inputs, refused
@@ -151,14 +149,6 @@ def test_the_centre_square_is_kept(tmp_path, shape):
     assert error[1:-1, 1:-1].max(initial=0) <= 1
 
 
-def test_names_follow_the_files(tmp_path):
-    for name in ("b.png", "a.BMP", "sub/c.png"):
-        save(tmp_path / name, pixels())
-    one, both = read_inputs(tmp_path / "b.png"), read_inputs(str(tmp_path))
-    assert (one.names, both.names) == (("b.png",), ("a.BMP", "b.png"))
-    assert torch.equal(both.inputs[1:], one.inputs)
-
-
 def test_grey_where_the_shape_asks_for_one_number_a_pixel(tmp_path):
     colour = Image.fromarray(pixels(5, 4))
     path = save(tmp_path / "a.png", colour)
@@ -202,11 +192,3 @@ def test_images_of_pillow_are_read_as_their_files_are(train):
         torch.testing.assert_close(learner.logits(shown[0], "insects"), held[:1])
         items = Items([*zip(shown, labels, strict=True)])
         assert learner.score((shown, labels), "insects") == learner.score(items, "insects")
-
-
-def test_pillow_is_asked_for_only_where_images_are(train, monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    for verb, path in ((read_inputs, train / "ant" / "0.png"), (as_examples, train)):
-        refused(r"pip install 'impresslearn\[vision\]'", verb, path, error=MissingDependencyError)
-    np.save(train / "a.npy", np.ones((2, 3)))
-    assert len(read_inputs(train / "a.npy").inputs) == 2

@@ -9,10 +9,8 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import impresslearn as il
-from impresslearn.cli.app import app
 from impresslearn.data import as_examples, classes_of, encode_labels, label_array, task_classes
 from impresslearn.data.file_reader import FileReader
 from impresslearn.streams import from_arrays, from_folder
@@ -131,15 +129,3 @@ def test_folders_and_streams(tmp_path):
     assert sorted(task.train.labels) == ["b", ONE, ONE]
     stream = from_arrays({TWO: ((INPUTS, LABELS), (INPUTS, OTHERS))})
     assert stream.names == (ONE,)
-
-
-def test_two_files_of_one_name_on_the_command_line(tmp_path):
-    paths = [tmp_path / folder / f"{name}.npz" for folder, name in (("a", ONE), ("b", TWO))]
-    for path in paths:
-        path.parent.mkdir()
-        np.savez(path, inputs=INPUTS, labels=OTHERS)
-    store = tmp_path / "s.impress"
-    quick_learner().add_random_masks(3).save(store)
-    done = CliRunner().invoke(app, ["learn", str(store), *map(str, paths)])
-    assert done.exit_code == 2
-    assert "would both be task" in done.output.replace("\n", " ")

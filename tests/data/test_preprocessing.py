@@ -76,21 +76,6 @@ def test_channels_that_differ_in_scale_are_measured_one_by_one():
     assert isinstance(Preprocessing.standardising(images).std, float)
 
 
-def test_the_names_of_a_measured_table_are_kept():
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    values = np.random.default_rng(0).normal(size=(40, 2)) * (1, 50)
-    frame = pandas.DataFrame(values, columns=["a", "b"])
-    made = Preprocessing.standardising(frame)
-    assert made.columns == ("a", "b")
-    assert Preprocessing.standardising(frame[["b", "a"]], columns=("a", "b")) == made
-    assert Preprocessing.standardising(frame, columns=None).columns is None
-    nameless = pandas.DataFrame(values)  # whose names are numbers
-    assert Preprocessing.standardising(nameless).columns is None
-    assert torch.equal(made.apply(nameless), made.apply(frame))
-    twice = pandas.DataFrame(values, columns=["a", "a"])
-    assert Preprocessing.standardising(twice).columns is None
-
-
 @pytest.mark.parametrize("convert", [np.float64, np.int64])
 def test_a_column_that_float32_cannot_hold_is_refused(convert):
     draws = np.random.default_rng(0)

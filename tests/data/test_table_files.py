@@ -75,11 +75,6 @@ def test_the_order_of_named_columns(tmp_path):
     refused(message, read_examples, path, columns=("width", "age"))
 
 
-def test_pixel_tables_keep_their_numbers_and_take_a_shape(tmp_path):
-    path = write(tmp_path, "label,0,1,2,3\n4,0,51,204,255")
-    assert read_examples(path, shape=(1, 2, 2)).inputs.tolist() == [[[[0, 51], [204, 255]]]]
-
-
 @pytest.mark.parametrize(
     ("content", "match"),
     [

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from impresslearn import Backbone, ImpressLearner, Recipe
 from impresslearn.networks import adapt
+from models import Patches
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
 BRIEF = Recipe(lr=0.03, epochs=0, min_steps=3, batch_size=16)
@@ -14,41 +15,18 @@ FLAT, IMAGES = blobs(5)[0], pictures(5)[0]
 
 
 class Tied(nn.Module):
-    """Two layers with one weight, and a head."""
+    """Two layers with one weight, and an attribute of a name that an export would use."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.classes = 4
         self.encode = nn.Linear(16, 16, bias=False)
         self.again = nn.Linear(16, 16)
         self.again.weight = self.encode.weight
         self.head = nn.Linear(16, 4)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(torch.relu(self.again(torch.relu(self.encode(inputs)))))
-
-
-class Encoder(nn.Module):
-    """A transformer layer over (n, 16) as two tokens, averaged, with a linear head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(self.layer(inputs.unflatten(1, (2, 8))).mean(1))
-
-
-class Labelled(nn.Module):
-    """A module whose attributes have the names that an export would use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.classes = 3
-        self.layer = nn.Linear(16, 3)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.layer(inputs)[:, : self.classes]
+        return self.head(torch.relu(self.again(torch.relu(self.encode(inputs)))))[:, : self.classes]
 
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
@@ -58,8 +36,7 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
         for name in ("float16", "bfloat16", "float64")
     },
     "tied": lambda: adapt(Tied(), head="shared"),
-    "transformer": lambda: adapt(Encoder()),
-    "labelled": lambda: adapt(Labelled(), head="shared"),
+    "transformer": lambda: adapt(Patches()),
     "used twice": lambda: adapt(
         nn.Sequential(body := lenet(16).module, body, nn.Linear(16, 3)), head="shared"
     ),

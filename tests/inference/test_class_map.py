@@ -51,13 +51,6 @@ def test_evidence_is_the_likelihood_of_gaussians():
     assert ratio == pytest.approx(expected[1] - expected[0], abs=1)
 
 
-def test_never_negative_features_are_taken_by_their_roots():
-    table, targets = features(0)[:2]
-    known = ClassMap.of({"a": (table.square(), targets)})
-    means = torch.stack([table.abs()[targets == place].mean(dim=0) for place in range(2)])
-    assert known.means("a") + known.centre == pytest.approx(means, abs=0.1)
-
-
 def test_single_inputs_find_their_task(learner, tmp_path):
     mixed = torch.cat([data[0][200:] for data in TASKS.values()])
     names = np.repeat(list(TASKS), 100)

@@ -1,8 +1,6 @@
 """Tasks that are run together answer as each does alone, in bounded memory."""
 
 from functools import partial
-from itertools import chain
-from unittest import mock
 
 import pytest
 import torch
@@ -10,11 +8,11 @@ import torch
 from impresslearn.coefficients.masks import MaskMixture
 from impresslearn.coefficients.parametrisation import Coefficients, task_weights
 from impresslearn.inference import KnownTask, Mixture, exhaustive
-from impresslearn.inference.exhaustive import SharedFeatures, outputs_of_tasks
+from impresslearn.inference.exhaustive import outputs_of_tasks
 from impresslearn.masks import random_bank
-from impresslearn.networks import adapt, create_backbone
+from impresslearn.networks import create_backbone
 from impresslearn.networks.prediction import TaskView
-from toys import FEATURES, lenet, pictures, quick_learner, resnet
+from toys import FEATURES, lenet
 
 SPECS = (
     MaskMixture(),
@@ -69,27 +67,3 @@ def test_mixtures_of_a_perceptron_answer_as_alone(make, product_bytes, specs, mo
     tasks = drawn(backbone, bank, 48, specs)
     check_outputs(backbone, bank, tasks, INPUTS, least_together=24 if product_bytes else 1)
     check_outputs(backbone, bank, tasks[:1], INPUTS[:1], least_together=1)
-
-
-def test_features_of_a_shared_body_are_computed_once():
-    """Tasks that bring a head alone, and readouts, read the same features."""
-    network = resnet("group")
-    body = adapt(network.module, num_classes=3, input_shape=(3, 8, 8), head="own")
-    for settings in ({}, {"granularity": "readout"}):
-        learner = quick_learner(body, precision="coded", **settings)
-        learner.add_masks(2, source="disjoint_kernels") if settings else None
-        for seed in range(6):
-            learner.learn_task(f"t{seed}", pictures(seed))
-        tasks, inputs = learner._known_tasks("all"), pictures(2)[0][:6]
-        alone = [task.view().logits(body, inputs) for task in tasks]
-        shared = SharedFeatures(body, inputs)
-        counted = mock.patch.object(
-            type(body), "forward", autospec=True, side_effect=type(body).forward
-        )
-        with counted as forward:
-            for task, expected in zip(tasks, alone, strict=True):
-                logits = shared.logits(task.view())
-                torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
-        bodies = len(set(chain(*(task.view().feature_keys for task in tasks))))
-        assert forward.call_count <= 3 * bodies
-        assert learner.infer_task(inputs).method == "exhaustive"

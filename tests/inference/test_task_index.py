@@ -109,10 +109,3 @@ def test_the_file_beside_the_store_is_only_a_copy(stored, tmp_path, damage, monk
         again = learner.infer_task(inputs)
     assert (again.best, again.posterior.keys()) == (guess.best, guess.posterior.keys())
     assert len(looked_at) == (0 if damage == "none" else TASKS)
-
-
-def test_a_folder_that_cannot_be_written_has_no_index(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(task_index, "new_file", lambda *_, **__: (_ for _ in ()).throw(OSError(30)))
-    with copied(stored, tmp_path) as learner:
-        assert learner.infer_task(data_of(7, 8, draw=1)[0]).best == "t7"
-    assert not (tmp_path / f"{stored.name}.index").exists()

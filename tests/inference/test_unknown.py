@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.inference import TaskProfile
 from impresslearn.inference.unknown import InputStatistics, task_profile
 from impresslearn.networks.prediction import TaskView
 
@@ -59,22 +58,6 @@ def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
     content = statistics.encode()
     assert len(content) == 19
     assert InputStatistics.decode(content, few_features=False) == statistics
-
-
-@pytest.mark.parametrize("columns", [1, 2, 11, 12, 32])
-def test_of_narrow_inputs_each_value_is_kept_in_a_byte(columns):
-    levels = torch.linspace(-2, 3, columns)
-    own = torch.randn(4000, columns, generator=torch.Generator().manual_seed(0)) + levels
-    profile = profile_of(own[:512])
-    statistics = profile.inputs
-    assert (statistics.groups, len(statistics.means)) == ((), columns)
-    assert torch.allclose(torch.tensor(statistics.means), levels, atol=0.2)
-    assert profile.nbytes == 13 + columns
-    assert TaskProfile.decode(profile.encode(), few_features=True) == profile
-    for size in (1, 8, 50):
-        rejected = [statistics.excess(each) > 0 for each in batches(own[512:], size)]
-        assert np.mean(rejected) < 0.12
-    assert statistics.excess(own[:16] + 2) > 0
 
 
 @pytest.mark.parametrize("rows", [60, 120])

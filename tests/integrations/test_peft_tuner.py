@@ -240,23 +240,6 @@ def test_fifty_adapters_are_switched_and_give_the_logits_of_fresh_loads(tmp_path
         assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_0"]
 
 
-def test_adapters_share_masks_by_seed_and_number_and_drop_them_with_the_last():
-    model = tuned()
-    layer = layers(model)["base_model.model.model.layers.0.self_attn.q_proj"]
-    bits = layer.impress_bits_4_0
-    model.add_adapter("same", config(target_modules=["q_proj"]))
-    assert layer.impress_bits_4_0 is bits
-    model.add_adapter("other", config(seed=3))
-    assert not torch.equal(layer.impress_bits_4_3, bits)
-    model.add_adapter("fewer", config(num_masks=2))
-    assert layer.impress_bits_2_0.shape[0] == 2
-    for name in ("default", "fewer"):
-        model.delete_adapter(name)
-    assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_0", "impress_bits_4_3"]
-    model.delete_adapter("same")
-    assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_3"]
-
-
 def test_merging_keeps_the_logits_and_unmerging_the_weights():
     model = tuned(seed=1)
     model.add_adapter("b", config())

@@ -2,13 +2,11 @@
 
 import multiprocessing
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from impresslearn.kernels import mask_sums, mix, pack
-from impresslearn.kernels.compiling import forkable_lock
 from toys import in_a_new_process
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
@@ -72,17 +70,6 @@ def ends_well(work):
     process.join(20)
     process.kill()
     return process.exitcode == 0
-
-
-@needs_fork
-def test_a_child_finds_the_lock_free_and_the_parent_does_not():
-    lock, another = forkable_lock(), ThreadPoolExecutor(1)
-    another.submit(lock.__enter__).result()  # as one that is in the middle of its work
-    assert ends_well(lambda: lock.__enter__())
-    assert not lock.acquire(blocking=False)
-    another.submit(lock.release).result()
-    with lock:
-        pass
 
 
 @needs_fork

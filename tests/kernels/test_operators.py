@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_mix_kernels import draw
 
 from impresslearn.kernels import (
     functions,
@@ -17,15 +18,6 @@ from impresslearn.kernels import (
     unpack,
 )
 from toys import refused
-
-
-def draw(count=5, shape=(4, 21), per_unit=False, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    units, fan_in = shape[0], torch.Size(shape[1:]).numel()
-    bits = pack(torch.rand((count, units, fan_in), generator=generator) < 0.4)
-    alpha = torch.randn((count, units) if per_unit else (count,), generator=generator)
-    weight = torch.randn(shape, generator=generator).to(dtype)
-    return bits, alpha.requires_grad_(), weight.requires_grad_()
 
 
 def plain_mix(bits, alpha, weight):
@@ -42,9 +34,11 @@ def plain_mix(bits, alpha, weight):
 def test_gradients_are_those_of_the_plain_expression(shape, dtype, per_unit, backend, monkeypatch):
     if backend == "reference":
         monkeypatch.setattr(functions, "implementation", lambda device: reference)
-    bits, alpha, weight = draw(shape=shape, per_unit=per_unit, dtype=dtype)
+    fan_in = torch.Size(shape[1:]).numel()
+    bits, *drawn, upstream = draw(5, shape[0], fan_in, per_unit, dtype=dtype)
+    upstream = upstream.reshape(shape)
+    alpha, weight = drawn[0].requires_grad_(), drawn[1].reshape(shape).requires_grad_()
     exact_alpha, exact_weight = (x.detach().double().requires_grad_() for x in (alpha, weight))
-    upstream = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     mixed = mix(bits, alpha, weight)
     exact = plain_mix(bits, exact_alpha, exact_weight.reshape(shape[0], -1)).reshape(shape)
     mixed.backward(upstream)
@@ -62,7 +56,8 @@ def step(bits, alpha, weight, inputs):
 
 
 def test_traced_whole_by_torch_compile():
-    bits, alpha, weight = draw(4, (3, 20))
+    bits, alpha, weight, _ = draw(4, 3, 20)
+    alpha.requires_grad_(), weight.requires_grad_()
     inputs = torch.randn(6, 20)
     compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
     expected = step(bits, alpha, weight, inputs)
@@ -88,7 +83,7 @@ def test_unpack_undoes_pack_and_rows_are_padded_with_zeros(units, fan_in, seed, 
 
 
 def test_tensors_that_do_not_belong_together_are_refused():
-    bits, alpha, weight = draw(4, (3, 20))
+    bits, alpha, weight, _ = draw(4, 3, 20)
     for other in (bits[0], bits[:, :2], bits.int()):
         refused(r"expected uint8 of shape \(masks, 3, 4\)", mix, other, alpha, weight)
         refused(r"expected uint8 of shape \(masks, 3, 4\)", mask_sums, other, weight, weight)

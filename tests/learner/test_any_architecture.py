@@ -7,7 +7,7 @@ import torch
 import impresslearn as il
 from impresslearn.data import as_network_inputs
 from impresslearn.methods import lora
-from models import MODELS, VOCABULARY, Sentences, padded, seeded, sentences
+from models import MODELS, VOCABULARY, padded, seeded, sentences
 from toys import QUICK, Pairs, quick_learner, refused
 
 BRIEF = il.Recipe(lr=0.03, epochs=0, min_steps=25, batch_size=16)
@@ -77,19 +77,6 @@ def test_token_ids_come_as_integers_of_any_kind(kind):
     assert torch.equal(learner.logits(ids.numpy().astype(np.int32), "a"), expected)
     assert learner.infer_task(ids).best == "a"
     refused("integers from 0 to 39", learner.predict, ids + VOCABULARY, "a")
-
-
-def test_input_dtype_is_chosen_and_kept(tmp_path):
-    class Casting(Sentences):
-        def forward(self, ids):
-            return super().forward((ids * VOCABULARY).long())
-
-    backbone = il.adapt(Casting(), input_dtype=torch.float32)
-    learner = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(2)
-    ids, labels = sentences()
-    learner.learn_task("a", (ids / VOCABULARY, labels)).save(tmp_path / "a.impress")
-    back = il.load(tmp_path / "a.impress", module=Casting(), progress=False)
-    assert back.backbone.input_dtype == torch.float32
 
 
 def test_dictionaries_that_do_not_fit_are_one_line():

@@ -133,24 +133,6 @@ def test_what_cannot_be_stacked_is_one_clear_error(is_stacked):
             equal(*both_ways(tasks, lambda backbone=backbone: learner(backbone, **few)))
 
 
-def test_memory_bounds_how_many_run_at_once(runs, monkeypatch):
-    tasks = {f"t{i}": data(i) for i in range(7)}
-    whole = learner().learn_tasks(tasks, batched=True)
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "max_parallel_tasks", lambda problem: 3)
-        equal(learner().learn_tasks(tasks, batched=True), whole)
-    assert runs == [7, 3, 3]
-    fit_together = loop._fit_together
-
-    def small(problems, progress):
-        if len(problems) > 2:
-            raise torch.OutOfMemoryError
-        return fit_together(problems, progress)
-
-    monkeypatch.setattr(loop, "_fit_together", small)
-    equal(learner().learn_tasks(tasks, batched=True), whole)
-
-
 def with_norms():
     torch.manual_seed(0)
     parts = nn.Linear(16, 13), nn.BatchNorm1d(13), nn.ReLU(), nn.Dropout(0.3), nn.Linear(13, 3)

@@ -9,7 +9,6 @@ import torch
 
 from impresslearn import Recipe, adapt, streams
 from impresslearn.coefficients.masks import equal_alphas, mix
-from impresslearn.data import Examples
 from impresslearn.errors import NotLearnedWarning
 from toys import ConvNet, blobs, lenet, pictures, quick_learner
 
@@ -87,42 +86,6 @@ def test_a_seed_gives_the_same_bits(make, data):
     for mine, repeated, others in zip(first, again, other, strict=True):
         assert same(mine, repeated)
         assert not same(mine, others)
-
-
-def test_homogeneous_masks_depend_on_their_seeds_alone():
-    learner = quick_learner().learn_homogeneous("a", blobs(), 3, seeds=[5, 9, 2])
-    assert learner.bank_.names == ("a", "a/1", "a/2")
-    assert list(learner.tasks_) == ["a"]
-    for name, seed in (("a", 5), ("a/1", 9), ("a/2", 2)):
-        alone = quick_learner().learn_basis("x", blobs(), seed=seed)
-        assert same(learner.bank_.mask(name).values(), alone.bank_.mask("x").values())
-        assert learner.bank_.infos[learner.bank_.index(name)].recipe["seed"] == seed
-
-
-def test_augmentation_is_used_while_learning_only():
-    calls = []
-
-    def augment(batch, generator):
-        calls.append(len(batch))
-        return batch.flip(1)
-
-    inputs, labels = blobs()
-    data = Examples(inputs, labels.numpy(), augment)
-    learner = quick_learner().learn_basis("a", data)
-    assert learner.score((inputs.flip(1), labels), "a") > learner.score(data, "a")
-    assert calls == [32] * 60
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("network", [torch.float32, torch.float64])
-def test_inputs_and_networks_in_other_number_formats(dtype, network):
-    inputs, labels = blobs()
-    data = (inputs.to(dtype), labels)
-    learner = quick_learner(adapt(lenet().module.to(network))).learn_basis("a", data)
-    learner.learn_task("b", data)
-    assert learner.logits(data[0], "b").dtype == network
-    assert learner.score(data, "b") > 0.8
-    assert learner.infer_task(data[0]).best in ("a", "b")
 
 
 def test_shared_statistics_are_those_of_the_first_task():

@@ -11,7 +11,7 @@ from torch import nn
 
 from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store
 from impresslearn.networks import Backbone
-from toys import blobs, lenet, pictures, quick_learner, resnet
+from toys import blobs, lenet, quick_learner
 
 CLASSES = {"two": 2, "three": 3, "five": 5}
 LONGER = Recipe(lr=0.03, epochs=0, min_steps=150, batch_size=32)
@@ -101,13 +101,3 @@ def test_networks_of_a_head_alone(tmp_path: Path, preset: str, adapted: bool) ->
         logits = learner.logits(inputs, name)
         assert torch.equal(again.logits(inputs, name), logits)
         assert torch.equal(learner.export(name)(inputs), logits)
-
-
-def test_a_head_that_is_a_convolution(tmp_path: Path) -> None:
-    backbone, images = resnet("group", head="own"), pictures(classes=5, count=40)
-    learner = quick_learner(backbone).learn_basis("basis", images).learn_task("five", images)
-    learner.save(tmp_path / "r.impress", weights="seed")
-    logits = learner.logits(images[0], "five")
-    assert logits.shape == (40, 5)
-    assert torch.equal(load(tmp_path / "r.impress").logits(images[0], "five"), logits)
-    assert torch.equal(learner.export("five")(images[0]), logits)

@@ -19,7 +19,6 @@ from impresslearn import (
     open_store,
 )  # fmt: skip
 from impresslearn.errors import FixedSettingError
-from impresslearn.learner import create_learner
 from impresslearn.learner.presets import list_presets, preset
 from toys import blobs, lenet, quick_learner, refused
 
@@ -118,21 +117,6 @@ def test_the_first_task_says_what_integers_are(tmp_path):
     refused("these inputs are pixels .*, but other numbers are", plain.predict, inputs, "a")
 
 
-def test_what_tells_nothing_of_pixels_decides_nothing():
-    inputs, labels = pixels()
-    learner = quick_learner().add_random_masks(4)
-    learner.learn_task("a", Prepared((inputs.float() - 100, labels)))
-    learner.update_task("a", (inputs, labels))
-    assert learner.preprocessing_ is None
-    learner.remove_task("a").learn_task("b", (inputs, labels))
-    assert learner.preprocessing_.pixels
-    ones = (inputs > 100).long()
-    learner.predict(1.0001 * ones, "b")
-    assert learner.logits(ones, "b").equal(learner.logits(ones.float(), "b"))
-    learner.remove_task("b").learn_task("c", (inputs.long(), labels))
-    assert learner.preprocessing_.pixels is False
-
-
 def test_a_preset_takes_entries_of_its_recipes():
     def learner(**settings):
         return ImpressLearner.from_preset(lenet(), "per_weight", **settings)
@@ -206,11 +190,3 @@ def test_every_preset_makes_a_network_and_learners(name):
     assert learner.seed == 5
     SupSup(backbone, **chosen.mask_settings())
     assert learner.add_random_masks(2).learn_task("t", blobs()).tasks_["t"].bytes
-
-
-def test_a_learner_is_created_for_the_shape_of_the_data():
-    learner = create_learner((2, 3, 4), 7, network={"widths": [5, 4]}, seed=3)
-    assert learner.backbone.spec["in_features"] == 24
-    assert (learner.backbone.num_classes, learner.backbone.spec["seed"], learner.seed) == (7, 3, 3)
-    learner = create_learner((1, 8, 8), 9, backbone="resnet18", network={"width": 2})
-    assert learner.backbone.spec["in_channels"] == 1

@@ -111,13 +111,3 @@ def test_every_task_keeps_to_its_budget_and_uses_most_of_it(way, tmp_path):
     poor = learner_under(way, max_bytes=20)
     refused(line, poor.learn_task, "a", STREAM[0].train)
     assert not poor.tasks_
-
-
-def test_a_readout_that_fits_is_as_it_was():
-    free = learned("readout")
-    most = max(task.bytes for task in free.tasks_.values()) - 1
-    capped = learned("readout", max_bytes=most)
-    inputs = STREAM[0].test.inputs[:8]
-    for name, task in free.tasks_.items():
-        same = capped.logits(inputs, name).equal(free.logits(inputs, name))
-        assert same is (task.bytes <= most)

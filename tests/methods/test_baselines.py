@@ -10,9 +10,8 @@ import impresslearn as il
 from impresslearn.errors import UnknownTaskError
 from impresslearn.masks import random_bank
 from impresslearn.masks.codec import encode_mask
-from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SupSup
-from impresslearn.training.loop import Recipe
-from toys import BASELINES, QUICK, ConvNet, blobs, lenet, pictures, quick_learner, refused, resnet
+from impresslearn.methods import FineTuning, Hybrid, SupSup
+from toys import BASELINES, QUICK, blobs, lenet, pictures, quick_learner, refused, resnet
 
 STREAM = il.streams.permuted_digits(tasks=3, seed=0)
 CHANNELS = 4 * (1 + 4 + (4 + 1) * 2 + (4 + 1) * 4 + (4 + 1) * 8)
@@ -115,17 +114,3 @@ def test_bad_input_is_refused_and_a_task_changes_no_other(name):
     assert baseline.score(blobs(), "a") == score
     assert (baseline.predict(blobs(9)[0], "a") == others).all()
     assert baseline.backbone.fingerprint() == before
-
-
-@pytest.mark.parametrize(("norm", "share"), [("per_task", 1.9), ("shared", 1)])
-def test_norm_statistics_go_on_from_where_the_last_task_left_them_unless_shared(norm, share):
-    backbone, data = il.adapt(ConvNet(), norm=norm, head="shared"), pictures(0)
-    one_step = Recipe(optimizer="sgd", lr=1e-9, epochs=0, min_steps=1, batch_size=len(data[0]))
-    chain = SequentialFineTuning(backbone, recipe=one_step, progress=False)
-    means = []
-    for name in ("a", "b"):
-        statistics = chain.learn_task(name, data)._network.statistics
-        means.append(statistics["body.1.running_mean"].clone())
-    # From 0 with momentum 0.1: 0.1 m after one step, 0.19 m after two.
-    torch.testing.assert_close(means[1], share * means[0], rtol=1e-3, atol=1e-6)
-    assert chain.tasks_["a"].bytes > chain.tasks_["b"].bytes == 2

@@ -128,25 +128,6 @@ def digits():
     return learner
 
 
-class Memory:
-    """Remembers every input; labels without a name come from the inputs of all tasks."""
-
-    def __init__(self):
-        self.seen = {}
-
-    def learn_task(self, name, data):
-        self.seen |= dict(zip(map(bytes, data.inputs.numpy()), data.labels, strict=True))
-
-    def predict(self, inputs, task):
-        assert task or len(self.seen) == 40  # asked without a name after all tasks, not each
-        return np.array([self.seen[bytes(row)] for row in inputs.numpy()])
-
-
-def numbers(first):
-    inputs = np.arange(first, first + 40, dtype=np.float32).reshape(20, 2)
-    return inputs, np.arange(20) % 2 + first
-
-
 def test_each_input_is_inferred_by_itself(digits):
     inputs = np.concatenate([task.test.inputs[:9].numpy() for task in STREAM])
     guesses = digits.infer_tasks(inputs)
@@ -179,10 +160,3 @@ def test_class_and_task_incremental_accuracy_side_by_side(digits):
         assert row["class_il"] == pytest.approx(right.mean())
         assert 0 <= row["unknown"] < 0.5
     assert "mean" in str(result)
-
-
-def test_a_method_that_infers_no_task():
-    stream = {"a": (numbers(0), numbers(0)), "b": (numbers(100), numbers(100))}
-    result = il.class_incremental(Memory(), stream)
-    assert (result.class_il, result.task_il) == (1, 1)
-    assert result.summary()["unknown"] is None

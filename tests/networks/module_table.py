@@ -27,10 +27,10 @@ RECIPE = il.Recipe(epochs=0, min_steps=4, batch_size=6)
 
 
 def fingerprint(module: nn.Module) -> str:
-    """SHA-256 over the names and bytes of all parameters and buffers."""
-    digest = hashlib.sha256()
+    """SHA-256 over the modes, and the names and bytes of all parameters and buffers."""
+    digest = hashlib.sha256(str([each.training for each in module.modules()]).encode())
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        digest.update(name.encode())
+        digest.update(f"{name} {tensor.requires_grad}".encode())
         if not nn.parameter.is_lazy(tensor):
             digest.update(tensor.detach().flatten().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -86,16 +86,6 @@ class ImageAndAge(Net):
         return super().forward(image if age is None else image + age)
 
 
-class TakesATuple(Net):
-    def forward(self, pair):
-        return super().forward(pair[0] + pair[1])
-
-
-class TakesADictionary(Net):
-    def forward(self, batch):
-        return super().forward(batch["image"])
-
-
 Pair = namedtuple("Pair", ["logits", "hidden"])
 
 
@@ -134,6 +124,57 @@ class Buffered(Net):
     def __init__(self, function, buffer):
         super().__init__(function)
         self.register_buffer("buffer", buffer)
+
+
+def writes_to_its_scale(net, x):
+    if net.training:
+        net.scale.data.mul_(0.9).add_(0.1 * x.std(0))
+    return x * net.scale
+
+
+def replaces_its_scale(net, x):
+    if net.training:
+        net.scale = nn.Parameter(net.scale.detach() * 0.9)
+    return x * net.scale
+
+
+def replaces_its_head(net, x):
+    net.head = nn.Linear(16, 3)
+    return x
+
+
+def remembers_in_a_list(net, x):
+    net.past.append(x.mean().detach())
+    return x + sum(net.past)
+
+
+def keeps_a_state(net, x):
+    net.state = (x + getattr(net, "state", 0.0)).mean()
+    return x + net.state
+
+
+def scales_by_its_count(net, x):
+    return counts_steps(net, x) * net.steps
+
+
+def anneals_in_training(net, x):
+    return scales_by_its_count(net, x) if net.training else x
+
+
+class Gathers(Net):
+    """`function` remembers means of the training somewhere; they are taken off ever after."""
+
+    total = 0
+
+    def __init__(self, function):
+        super().__init__(function, past=[], plain=torch.zeros(16))
+        self.register_buffer("seen", torch.zeros(16))
+        self.state = 0.0
+
+    def middle(self, x):
+        if self.training:
+            self.function(self, x.mean(0).detach())
+        return x - self.seen - self.state - self.plain - sum(self.past) - self.total
 
 
 class HookOfItsOwn(Net):
@@ -193,6 +234,11 @@ def noise_in_training(net, x):
     return x + torch.randn_like(x) if net.training else x
 
 
+def softmax_in_evaluation(net, x):
+    logits = net.head(net.body(x).relu())
+    return logits if net.training else logits.softmax(1)
+
+
 def drop_path(net, x):
     keep = torch.rand(len(x), 1) < 0.8 if net.training else 1
     return x + x.tanh() * keep
@@ -228,30 +274,15 @@ def attend(net, tokens, x):
     return net.attention(x, x, x, key_padding_mask=tokens == 0)[0][:, 0]
 
 
-class SequenceFirst(nn.Module):
+def attend_over_the_batch(net, tokens, x):
     """Forgets batch_first, so that rows attend to one another."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention, self.head = nn.MultiheadAttention(8, 2), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.attention(x, x, x)[0].mean(1))
+    return net.attention(x, x, x)[0].mean(1)
 
 
-class PositionsByLength(nn.Module):
-    """Sinusoidal positions, kept by length."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.head, self.positions = nn.Linear(8, 3), {}
-
-    def forward(self, x):
-        length = x.shape[1]
-        if length not in self.positions:
-            self.positions[length] = torch.arange(length)[:, None].mul(0.3).sin()
-        return self.head(self.layer(x + self.positions[length]).mean(1))
+def sinusoids_by_length(net, tokens, x):
+    if x.shape[1] not in net.positions:
+        net.positions[x.shape[1]] = torch.arange(x.shape[1])[:, None].mul(0.3).sin()
+    return net.layer(x + net.positions[x.shape[1]]).mean(1)
 
 
 class ManyHeads(Net):
@@ -318,6 +349,11 @@ class SignSTE(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad
+
+
+class NoBackward(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: x.clone())
+    backward = staticmethod(lambda ctx, gradient: None)
 
 
 def shares_its_body():
@@ -387,6 +423,10 @@ def head():
     return nn.Linear(16, 3)
 
 
+def encoder_layer():
+    return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+
 def kind_of(kind, *args, **parts):
     """Builds a network of this kind."""
     return lambda: kind(*args, **{name: make() for name, make in parts.items()})
@@ -394,6 +434,15 @@ def kind_of(kind, *args, **parts):
 
 def net(function=None, **parts):
     return kind_of(Net, function, **parts)
+
+
+def cut(function):
+    """Builds a network whose head reads what a function makes of the network and its inputs."""
+    return kind_of(Whole, lambda m, x: m.head(function(m, x).relu()))
+
+
+def ones():
+    return nn.Parameter(torch.ones(16))
 
 
 def wrapped(wrapper):
@@ -436,11 +485,34 @@ OF_ROWS = {
     "counts passes in a buffer": lambda: Buffered(
         lambda m, x: x + 0 * m.buffer.add_(1), torch.zeros(())
     ),
+    "writes to a parameter in training": net(writes_to_its_scale, scale=ones),
+    "replaces a parameter in training": net(replaces_its_scale, scale=ones),
+    "replaces its head": net(replaces_its_head),
+    "adds what it appends to a list": net(remembers_in_a_list, past=list),
+    "adds a state of its last pass": net(keeps_a_state),
+    "scales by a count of passes": net(scales_by_its_count),
+    "scales by a count in training": net(anneals_in_training),
+    "a running mean that hardly moves": kind_of(Gathers, lambda m, x: m.seen.lerp_(x, 1e-6)),
+    "the mean of the first batch": kind_of(Gathers, lambda m, x: m.seen.any() or m.seen.copy_(x)),
+    "means in an attribute": kind_of(Gathers, lambda m, x: setattr(m, "state", m.state + x / 1e3)),
+    "means in a plain tensor": kind_of(Gathers, lambda m, x: m.plain.add_(x)),
+    "means in a list": kind_of(Gathers, lambda m, x: m.past.append(x)),
+    "a count in its class": kind_of(
+        Gathers, lambda m, x: setattr(type(m), "total", type(m).total + 1)
+    ),
     "a hook that refers to its network": HookOfItsOwn,
     "a hook that is a method": HookAsMethod,
     "a lambda that refers to its network": LambdaOfItsOwn,
     "weights set in a pre-hook": weights_set_in_a_pre_hook,
     "activation checkpointing": net(lambda m, x: checkpoint(m.a, x, use_reentrant=False), a=linear),
+    "activation checkpointing, reentrant": net(
+        lambda m, x: checkpoint(m.a, x, use_reentrant=True), a=linear
+    ),
+    "scales by the place in the batch": net(
+        lambda m, x: x * torch.arange(1.0, len(x) + 1)[:, None]
+    ),
+    "centred by its batch": net(lambda m, x: x - x.mean(0)),
+    "noise of numpy": net(lambda m, x: x * torch.from_numpy(np.random.rand(*x.shape)).float()),
     "branches on the batch": net(lambda m, x: x * 2 if x.mean() > 0.35 else x),
     "branches on each row": net(each_row),
     "exits early": kind_of(Whole, exits_early, first=head, deeper=linear),
@@ -454,7 +526,9 @@ OF_ROWS = {
     "one output, flattened": rows(lambda: nn.Linear(16, 1), lambda: nn.Flatten(0)),
     "log-softmax at the end": rows(head, lambda: nn.LogSoftmax(1)),
     "softmax at the end": rows(head, lambda: nn.Softmax(1)),
+    "softmax in evaluation alone": kind_of(Whole, softmax_in_evaluation),
     "sigmoid at the end": rows(head, nn.Sigmoid),
+    "tanh at the end": rows(head, nn.Tanh),
     "batch norm at the end": rows(head, lambda: nn.BatchNorm1d(3)),
     "the first head of two": ManyHeads,
     "the head defined first": HeadFirst,
@@ -486,7 +560,18 @@ OF_ROWS = {
     "returns a view of its parameter": kind_of(
         Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
     ),
-    "a body under no_grad": kind_of(Whole, lambda m, x: m.head(torch.no_grad()(m.body)(x).relu())),
+    "a body under no_grad": cut(lambda m, x: torch.no_grad()(m.body)(x)),
+    "a body under inference_mode": cut(lambda m, x: torch.inference_mode()(m.body)(x).clone()),
+    "a detached body": cut(lambda m, x: m.body(x).detach()),
+    "a body detached in training": cut(
+        lambda m, x: m.body(x).detach() if m.training else m.body(x)
+    ),
+    "a body through integers": cut(lambda m, x: (4 * m.body(x)).int().float()),
+    "a body through numpy": cut(lambda m, x: torch.from_numpy(m.body(x).detach().numpy())),
+    "a body through a list": cut(lambda m, x: torch.tensor(m.body(x).tolist())),
+    "the data of a weight": cut(lambda m, x: F.linear(x, m.body.weight.data)),
+    "an autograd.Function without gradient": cut(lambda m, x: NoBackward.apply(m.body(x))),
+    "a layer that is never used": net(unused=linear),
     "a body shared with another network": shares_its_body,
     "DataParallel": lambda: nn.DataParallel(Net()),
     "torch.compile": lambda: torch.compile(Net()),
@@ -519,8 +604,14 @@ OF_IMAGES = {
 }
 OF_OTHERS = {
     "keyword inputs": (ImageAndAge, il.Inputs(image=ROWS, age=ROWS[:, :1])),
-    "a tuple of inputs as one argument": (TakesATuple, il.Inputs(ROWS, ROWS[:, :1])),
-    "a dictionary as one argument": (TakesADictionary, il.Inputs(image=ROWS)),
+    "a tuple of inputs as one argument": (
+        kind_of(Whole, lambda m, pair: Net.forward(m, pair[0] + pair[1])),
+        il.Inputs(ROWS, ROWS[:, :1]),
+    ),
+    "a dictionary as one argument": (
+        kind_of(Whole, lambda m, batch: Net.forward(m, batch["image"])),
+        il.Inputs(image=ROWS),
+    ),
     "RNN": (kind_of(Recurrent, nn.RNN), SEQUENCES),
     "GRU of two layers": (lambda: Recurrent(nn.GRU, num_layers=2, dropout=0.1), SEQUENCES),
     "bidirectional LSTM": (lambda: Recurrent(nn.LSTM, 32, bidirectional=True), SEQUENCES),
@@ -538,8 +629,14 @@ OF_OTHERS = {
         ),
         PADDED,
     ),
-    "attention over the batch": (SequenceFirst, SEQUENCES),
-    "positions kept by length": (PositionsByLength, SEQUENCES),
+    "attention over the batch": (
+        kind_of(TextNet, attend_over_the_batch, 8, attention=lambda: nn.MultiheadAttention(8, 2)),
+        TOKENS,
+    ),
+    "positions kept by length": (
+        kind_of(TextNet, sinusoids_by_length, 8, layer=encoder_layer, positions=dict),
+        TOKENS,
+    ),
     "embedding bag": (sequential(lambda: nn.EmbeddingBag(20, 16), linear, nn.ReLU, head), TOKENS),
     "Conv1d": (
         sequential(lambda: nn.Conv1d(5, 4, 3), nn.Flatten, lambda: nn.Linear(24, 16), head),

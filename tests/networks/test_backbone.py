@@ -1,9 +1,5 @@
 """A frozen network: its passes change nothing, copies are whole, parts of a batch are even."""
 
-import copy
-import pickle
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 from torch import nn
@@ -113,38 +109,6 @@ def test_dropout_is_on_in_train_and_frozen(mode, random, images):
     for backbone, inputs in ((adapt(Counting()), images), (adapt(flat), images.view(6, 16, 8))):
         first, second = (backbone.forward({}, inputs, mode=mode) for _ in range(2))
         assert torch.equal(first, second) != random
-
-
-def test_threads_give_the_serial_results_bit_for_bit(images):
-    backbone = adapt(Counting(), norm="per_task")
-    tasks = [
-        {name: weight * (index + 1) for name, weight in backbone.weights.items()}
-        for index in range(4)
-    ]
-
-    def run(index):
-        compute = (backbone.forward, backbone.features)[index // 2]
-        return compute(tasks[index], images, mode=("eval", "batch")[index % 2])
-
-    serial = list(map(run, range(4)))
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(run, [*range(4)] * 40))
-    assert all(torch.equal(logits, serial[place % 4]) for place, logits in enumerate(found))
-    assert not torch.equal(serial[0], serial[2])
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))])
-def test_copies_are_whole_and_independent(copied):
-    backbone = create_backbone("resnet18", 3, width=4, norm="per_task")
-    images = torch.randn(2, 3, 8, 8)
-    logits = backbone.forward({}, images)
-    twin = copied(backbone)
-    assert twin.fingerprint() == backbone.fingerprint()
-    assert torch.equal(twin.forward({}, images), logits)
-    with torch.no_grad():
-        twin.module.head.weight.zero_()
-    assert twin.weights["head.weight"].abs().sum() == 0
-    assert torch.equal(backbone.forward({}, images), logits)
 
 
 def test_the_fingerprint_sees_every_tensor():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from toys import BASELINES, FEATURES, blobs, lenet, quick_learner, refused
+from toys import BASELINES, FEATURES, blobs, lenet, quick_learner
 
 
 def setting(name):
@@ -62,24 +62,6 @@ def test_torchs_defaults_change_no_baseline(default, method):
     assert torch.equal(stream[0].train.inputs, pixels)
 
 
-class Mixed(nn.Module):
-    """A body in bfloat16, norm and classifier in float32."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.body, self.norm = nn.Linear(FEATURES, 32).bfloat16(), nn.LayerNorm(32)
-        self.head = nn.Linear(32, 3)
-
-    def forward(self, x):
-        return self.head(torch.relu(self.norm(self.body(x).float())))
-
-
-def test_a_head_has_the_dtype_of_the_layer_that_it_replaces():
-    learner = quick_learner(il.adapt(Mixed())).add_random_masks(4).learn_task("a", blobs(1))
-    assert learner.score(blobs(1), "a") > 0.8
-
-
 def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(FEATURES, 24), nn.ReLU(), nn.Linear(24, 3))
@@ -110,28 +92,3 @@ def test_wrappers_are_taken_off(kind, tmp_path):
     for module in (network(), WRAPPERS[kind](network())):
         again = il.load(tmp_path / "a.impress", module=module)
         assert torch.equal(again.logits(blobs(1)[0], "a"), logits)
-
-
-class Last(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(self, x)
-
-
-ENDS = [lambda _, x: 5 * x.tanh(), lambda _, x: x.exp(), lambda _, x: x + 0.5]
-
-
-@pytest.mark.parametrize(("end", "head"), [(ENDS[0], "own"), *((end, "shared") for end in ENDS)])
-def test_a_network_may_end_in_a_function(end, head):
-    learner = quick_learner(il.adapt(network().append(Last(end)), head=head)).add_random_masks(4)
-    assert learner.learn_task("a", blobs(1)).tasks_
-
-
-@pytest.mark.parametrize("head", ["own", "shared"])
-def test_probabilities_in_evaluation_alone_are_seen(head):
-    module = network().append(Last(lambda m, x: x if m.training else x.softmax(1)))
-    learner = quick_learner(il.adapt(module, head=head)).add_random_masks(4)
-    refused("ends in softmax", learner.learn_task, "a", blobs(1))

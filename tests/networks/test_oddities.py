@@ -1,5 +1,7 @@
 """Odd modules learn a task that is kept and exported as it was, or a line says why they cannot."""
 
+import re
+
 import pytest
 import torch
 from module_table import check, recorded
@@ -23,10 +25,30 @@ def test_logits_are_the_same_everywhere_or_a_line_says_why_not(name):
     assert row["outcome"] == RECORDED[name]
 
 
-def new_learner(module):
-    recipe = il.Recipe(epochs=0, min_steps=2, batch_size=6)
-    learner = il.ImpressLearner(il.adapt(module), task_recipe=recipe, progress=False)
-    return learner.add_random_masks(2)
+def new_learner(module, head="own"):
+    recipe = il.Recipe(epochs=0, min_steps=20, batch_size=6)
+    how = {"task_recipe": recipe, "basis_recipe": recipe, "progress": False}
+    return il.ImpressLearner(il.adapt(module, head=head), **how).add_random_masks(2)
+
+
+STOPS = "no gradient reaches|uses activation|gives other outputs|gathers|writes to its|ends in s"
+STOPPED = [name for name, line in RECORDED.items() if re.search(STOPS, line)]
+OF_OWN_HEADS = ("a cosine head", "fake quantisation")  # which stop nothing under a shared one
+CASES = [(name, "own") for name in STOPPED]
+CASES += [(name, "shared") for name in STOPPED if name not in OF_OWN_HEADS]
+
+
+@pytest.mark.parametrize("verb", ["learn_task", "learn_basis"])
+@pytest.mark.parametrize(("name", "head"), CASES)
+def test_what_stops_a_task_stops_a_mask_and_leaves_nothing(name, head, verb):
+    torch.manual_seed(0)
+    build, inputs = ODDITIES[name]
+    learner, words = new_learner(build(), head), re.search(STOPS, RECORDED[name])[0]
+    before = learner.backbone.fingerprint()
+    with pytest.raises(InputError, match=words):
+        getattr(learner, verb)("a", (inputs, torch.arange(12) % 2))
+    assert learner.backbone.fingerprint() == before
+    assert (len(learner.tasks_), len(learner.bank_)) == (0, 2)
 
 
 def learner_of(module):

@@ -3,11 +3,9 @@
 import json
 
 import pytest
-import torch
 from torch import nn
 
-from impresslearn.errors import InputError
-from impresslearn.networks import create_backbone, list_backbones, register_backbone, registry
+from impresslearn.networks import create_backbone, register_backbone, registry
 
 
 @pytest.fixture
@@ -36,25 +34,6 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
     assert not backbone.pretrained
     defaults = create_backbone("resnet18", 2, width=4).spec
     assert (defaults["norm"], defaults["in_channels"]) == ("batch", 3)
-
-
-@pytest.mark.usefixtures("names")
-def test_a_backbone_of_ones_own():
-    @register_backbone("tiny")
-    def tiny(num_classes, *, width=3, **extra):
-        module = nn.Sequential(nn.Linear(5, width), nn.Linear(width, num_classes))
-        module.input_shape = (5,)
-        return module
-
-    assert "tiny" in list_backbones()
-    backbone = create_backbone("tiny", 2, seed=4, dropped=1)
-    assert backbone.spec["dropped"] == 1
-    assert backbone.spec["width"] == 3
-    assert backbone.input_shape == (5,)
-    torch.rand(1)  # the biases, too, follow the seed and not the global state
-    assert create_backbone(**backbone.spec).fingerprint() == backbone.fingerprint()
-    with pytest.raises(InputError, match="'tiny' is registered already"):
-        register_backbone("tiny")
 
 
 @pytest.mark.usefixtures("names")

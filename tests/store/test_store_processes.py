@@ -94,16 +94,6 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
     assert verify_store(path) == {"tasks": 2, "masks": 2}
 
 
-def test_a_busy_store(path):
-    with hasty(path) as one, hasty(path, timeout=0.2) as other:
-        with one._store.database.transaction():
-            with pytest.raises(il.StoreError, match="in use by another .* up to 0.2 s.; try again"):
-                other.learn_task("late", blobs(1))
-            assert digest(other, "first") == digest(one, "first")
-        other.learn_task("late", blobs(1))
-        assert "late" in one.tasks_
-
-
 def test_masks_that_were_never_committed(path):
     with hasty(path) as one, hasty(path) as other:
         own = {layer.name: torch.ones(layer.shape, dtype=bool) for layer in one.backbone.layers}

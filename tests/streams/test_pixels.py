@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from impresslearn.streams.draws import draw_angles, seeded, spread_angles, stratified_sample
-from impresslearn.streams.pixels import flip_and_shift, permute_pixels, rotate
+from impresslearn.streams.pixels import flip_and_shift, rotate
 
 
 def images(*shape):
@@ -27,14 +27,6 @@ def test_rotation_agrees_with_scipy(degrees, shape):
     if degrees % 90 == 0 and shape[0] == shape[1]:
         exact = torch.rot90(x, degrees // 90, (-2, -1))
         torch.testing.assert_close(rotate(x, degrees), exact, atol=1e-5, rtol=0)
-
-
-def test_permutation_moves_pixels_alike_in_every_channel():
-    x = images(2, 3, 4, 5)
-    order = torch.randperm(20, generator=torch.Generator().manual_seed(1))
-    moved = permute_pixels(x, order)
-    assert torch.equal(moved.flatten(-2)[1, 2, 7], x.flatten(-2)[1, 2, order[7]])
-    assert torch.equal(permute_pixels(moved, torch.argsort(order)), x)
 
 
 def padded_and_cropped(image, mirror, down, right):

@@ -204,12 +204,6 @@ def test_absent_data_say_where_they_were_looked_for_and_what_to_do(load, tmp_pat
     refused("no usable .* in", load, tmp_path, True, error=MissingDataError)
 
 
-@pytest.mark.usefixtures("no_network")
-def test_a_local_copy_needs_no_network(mnist_root):
-    train, _ = load_mnist(mnist_root, download=True)
-    assert train.images.shape == (60_000, 1, 28, 28)
-
-
 @needs_torchvision
 def test_cifar100_is_read_in_its_published_form(tmp_path, monkeypatch):
     pixels = np.arange(2 * 3072, dtype=np.int64).reshape(2, 3072).astype(np.uint8)

@@ -91,20 +91,6 @@ def write_image(path, pixels):
     image.fromarray(pixels).save(path)
 
 
-def test_a_folder_of_tasks(tmp_path):
-    for task in ("site-b", "site-a"):
-        for split in ("train", "test"):
-            for level, label in ((0, "off"), (255, "on")):
-                write_image(
-                    tmp_path / task / split / label / "0.png", np.full((12, 20, 3), level, np.uint8)
-                )
-    stream = from_folder(tmp_path)
-    assert (stream.name, stream.names) == (tmp_path.name, ("site-a", "site-b"))
-    assert stream[0].classes == ("off", "on")
-    assert stream[0].train.inputs[:, 0, 0, 0].tolist() == [0.0, 1.0]
-    assert from_folder(tmp_path, size=8)[0].test.inputs.shape == (2, 3, 8, 8)
-
-
 def test_unusable_folders_are_refused(tmp_path):
     write_image(tmp_path / "a" / "train" / "x" / "0.png", np.zeros((2, 2, 3), np.uint8))
     refused(r"no image folder at .*test", from_folder, tmp_path, error=MissingDataError)
