@@ -78,3 +78,10 @@ def test_rows_that_are_lost_are_counted():
     network.head = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 32)), nn.Linear(32, 3))
     with pytest.raises(InputError, match=r"returned \(2, 3\); expected one row for each input"):
         learner_of(network)
+
+
+def test_what_is_refused_once_is_refused_again():
+    learner = new_learner(ODDITIES["means in an attribute"][0]())
+    for _ in range(2):
+        with pytest.raises(InputError, match="gathers something while it trains"):
+            learner.learn_task("a", (ROWS, torch.arange(12) % 2))

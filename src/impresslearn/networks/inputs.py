@@ -186,8 +186,12 @@ def _check_training(backbone: Backbone, inputs: Tensor | Inputs, allowed: float)
                 f"{backbone.name} gathers the buffer {key} while it trains, which no task would "
                 f"keep: only torch's batch norms can. Let {owner} run as in evaluation"
             )
+    known = dict(backbone.changing)
     _remember(backbone, module, attributes)
     if float((outputs[2] - outputs[0]).abs().max()) > allowed:
+        # What is put back before each pass would not be gathered when it is learned again.
+        backbone.changing.clear()
+        backbone.changing.update(known)
         raise InputError(
             f"{backbone.name} gathers something while it trains, outside of buffers, that its "
             "outputs depend on and that no task would keep; let it run as in evaluation"
