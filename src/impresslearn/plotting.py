@@ -202,6 +202,8 @@ def log_ticks(low: float, high: float) -> list[float]:
 def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool) -> alt.X:
     if log:
         low, high = min(row[x] for row in rows), max(row[x] for row in rows)
+        if high < 3 * low:
+            low, high = low / 2, high * 2  # a narrower axis may have a single tick
         scale = alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
         axis = _axis(x, values=log_ticks(low, high), labelOverlap=True)
         return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
