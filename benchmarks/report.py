@@ -189,11 +189,12 @@ def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
         alt.Y("y:N", sort=lines, title=figure["y_label"]),
     )
     shades = alt.Scale(range=[COLOURS["accent"], COLOURS["band"]])  # small p-values stand out
-    colour = alt.Color("value:Q", scale=shades, title=value.replace("_", " "))
+    colour = alt.Color("value:Q", scale=shades, legend=None)  # the cells have the numbers
     text_layer = base.mark_text().encode(text="text:N")
     chart = alt.layer(base.mark_rect(opacity=0.5).encode(colour), text_layer)
     chart = chart.properties(width=110 * len(columns), height=44 * len(lines))
-    return styled(chart, figure["title"], [f"in brackets: {text.replace('_', ' ')}"])
+    notes = [f"{value.replace('_', ' ')}, in brackets: {text.replace('_', ' ')}"]
+    return styled(chart, figure["title"], notes)
 
 
 def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame | None]:

@@ -1,4 +1,4 @@
-// What scrolls can be scrolled from the keyboard, too; charts scroll where they are wider than the page.
+// What scrolls can be scrolled from the keyboard, too, and its edge fades while there is more to the right; charts scroll where they are wider than the page.
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll('article img[src$=".svg"], img.chart').forEach((image) => {
     const box = document.createElement("div");
@@ -6,5 +6,14 @@ document.addEventListener("DOMContentLoaded", () => {
     image.replaceWith(box);
     box.append(image);
   });
-  document.querySelectorAll("pre, .table-wrapper, .wide").forEach((block) => block.setAttribute("tabindex", "0"));
+  const showMore = (block) => {
+    const shown = block.scrollLeft + block.clientWidth;
+    block.classList.toggle("more", shown < block.scrollWidth - 1);
+  };
+  const sizes = new ResizeObserver((changes) => changes.forEach((change) => showMore(change.target)));
+  document.querySelectorAll("pre, .table-wrapper, .wide").forEach((block) => {
+    block.setAttribute("tabindex", "0");
+    block.addEventListener("scroll", () => showMore(block));
+    sizes.observe(block);
+  });
 });

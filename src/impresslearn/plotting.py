@@ -202,14 +202,18 @@ def log_ticks(low: float, high: float) -> list[float]:
 def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool) -> alt.X:
     if log:
         low, high = min(row[x] for row in rows), max(row[x] for row in rows)
+        if high < 3 * low:
+            low, high = low / 2, high * 2  # a narrower axis may have a single tick
         scale = alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
         axis = _axis(x, values=log_ticks(low, high), labelOverlap=True)
         return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
-    # Counts, such as tasks learned, have no ticks between integers, and few have their own.
+    # Counts, such as tasks learned, have no ticks between integers, and few have their own. The
+    # bytes of tasks are rarely far enough apart for that.
     whole: dict[str, Any] = {}
     if all(isinstance(row[x], int) for row in rows):
         counts = sorted({row[x] for row in rows})
-        whole = {"values": counts} if len(counts) <= FEW_TICKS else {"tickMinStep": 1}
+        few = len(counts) <= FEW_TICKS and kind_of(x) != "bytes"
+        whole = {"values": counts} if few else {"tickMinStep": 1}
     scale = alt.Scale(zero=False, nice=False, padding=12)
     axis = _axis(x, labelOverlap=True, **whole)
     return alt.X("x:Q", title=label or x, scale=scale, axis=axis)

@@ -112,7 +112,7 @@ def _mask_of(masks: Any, name: str | None) -> tuple[str, Mapping[str, Tensor]]:
 
 
 def _picture(counts: np.ndarray, row: str, column: str, title: str, note: str) -> alt.TopLevelMixin:
-    """A square of seven pixels per weight or place, darker where more weights are kept."""
+    """A square per weight or place, darker where more weights are kept."""
     import altair as alt
 
     from impresslearn.plotting import COLOURS, styled
@@ -121,12 +121,15 @@ def _picture(counts: np.ndarray, row: str, column: str, title: str, note: str) -
     for y, x in np.ndindex(counts.shape):
         cells.append({row: y, column: x, "kept": int(counts[y, x])})
     scale = alt.Scale(domainMin=0, range=[COLOURS["band"], COLOURS["accent"]], interpolate="rgb")
-    axis = alt.Axis(labelOverlap=True)
+    axis = alt.Axis(labelOverlap=True, labelSeparation=6, labelAngle=0)
+    # Shades of a mask need no legend: it keeps a weight or does not.
+    legend = alt.Legend(tickMinStep=1) if counts.max() > 1 else None
     chart = alt.Chart(alt.InlineData(values=cells)).mark_rect()
     chart = chart.encode(
         alt.X(f"{column}:O", axis=axis),
         alt.Y(f"{row}:O", axis=axis),
-        alt.Color("kept:Q", scale=scale, title="weights kept"),
+        alt.Color("kept:Q", scale=scale, title="weights kept", legend=legend),
     )
-    chart = chart.properties(width=alt.Step(7), height=alt.Step(7))
+    side = alt.Step(min(max(240 // max(counts.shape), 7), 24))
+    chart = chart.properties(width=side, height=side)
     return styled(chart, title, [note], f"{title}: {note}")

@@ -190,7 +190,7 @@ class Comparison:
             labels = {"title": "Learned tasks at the end", "x_label": "bytes per task"}
             labels |= {"joined": False, "log_x": all(row["bytes"] > 0 for row in at_end)}
             charts.append(line_chart(at_end, "bytes", "accuracy", "method", **labels))
-        return styled(alt.hconcat(*charts), description="Accuracy of the methods")
+        return styled(alt.vconcat(*charts), description="Accuracy of the methods")
 
     def heatmap(self, x: str, y: str, measure: str = "accuracy") -> Any:
         """An Altair heat map of a grid per method: the mean over seeds and all other settings.
