@@ -300,7 +300,7 @@ class ImpressLearner(ReadOnlySettings):
         - tasks: name -> data. With workers also pairs of both from any iterable, which is read as
           tasks are learned; data may be a function without arguments that a worker calls.
         - batched: whether to train tasks of about one size side by side, up to what fits into
-          memory. On a processor trained coefficients take about two thirds of the time and are the
+          memory. On a processor trained coefficients take about three quarters of the time and are the
           same bits; on a GPU `torch.vmap` gives equal results up to rounding.
         - workers: a number of processes, "ray" for the cluster that `ray.init` has connected to, or
           an executor as of `concurrent.futures`. Tasks that the store has are left out, so the call
