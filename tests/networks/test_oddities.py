@@ -10,8 +10,6 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn.errors import InputError
-from impresslearn.learner import trainer
-from impresslearn.training import batched
 
 RECORDED = recorded("by hand")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -62,15 +60,6 @@ def test_activations_that_a_network_keeps_may_have_no_gradients_in_a_store(tmp_p
     module(ROWS)  # with gradients, which the activations now have
     with pytest.raises(il.StoreError, match="activations of Net was computed with gradients"):
         il.load(tmp_path / "a.impress", module=module, progress=False)
-
-
-def test_a_network_that_cannot_be_run_side_by_side_is_not_said_to_refuse_its_inputs(monkeypatch):
-    build, inputs = ODDITIES["LSTM over packed sequences"]
-    data = {name: (inputs, torch.arange(12) % 2) for name in "ab"}
-    for module in (batched, trainer):
-        monkeypatch.setattr(module, "stacks", lambda device: True)  # as on a GPU
-    with pytest.raises(InputError, match="batched=True cannot be used with TextNet"):
-        new_learner(build()).learn_tasks(data, batched=True)
 
 
 def test_rows_that_are_lost_are_counted():

@@ -300,15 +300,14 @@ class ImpressLearner(ReadOnlySettings):
         - tasks: name -> data. With workers also pairs of both from any iterable, which is read as
           tasks are learned; data may be a function without arguments that a worker calls.
         - batched: whether to train tasks of about one size side by side, up to what fits into
-          memory. On a processor trained coefficients take about three quarters of the time and are the
+          memory. On a processor trained coefficients take three quarters of the time and are the
           same bits; on a GPU `torch.vmap` gives equal results up to rounding.
         - workers: a number of processes, "ray" for the cluster that `ray.init` has connected to, or
           an executor as of `concurrent.futures`. Tasks that the store has are left out, so the call
           goes on where a former one ended. Results do not depend on the number of workers.
 
-        Raises as `learn_task`, and InputError where a network cannot be batched on a GPU; with
-        workers TasksFailedError, with an error for each task that failed, after all others were
-        learned.
+        Raises as `learn_task`; with workers TasksFailedError, with an error for each task that
+        failed, after all others were learned.
         """
         if workers is None:
             self._trainer.learn_tasks(tasks, batched=batched)

@@ -3,7 +3,8 @@
 On a processor each network computes in turn, and what their steps have in common is done once: the
 optimiser, and the rounding and pricing of trained integers, small operations that cost a single
 task as much time as its network does. Every number is the same bit for bit as alone. On a GPU the
-stacked weights of all networks pass through `torch.vmap`, and numbers are the same up to rounding.
+stacked weights of all networks pass through `torch.vmap` where they can, and numbers are the same
+up to rounding.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from torch import Tensor
 from impresslearn.checks import torch_seed
 from impresslearn.data import Inputs, TensorBatches
 from impresslearn.data.examples import drawing
-from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.training.loop import (
     FitResult,
     Objective,
@@ -42,10 +42,6 @@ Problem = tuple[TaskTraining, Trainable]
 Key = TypeVar("Key")
 
 
-class NotStackableError(InputError):
-    """Problems cannot be stacked."""
-
-
 def solve(
     keys: Sequence[Key],
     problem: Callable[[Key], Problem],
@@ -58,8 +54,6 @@ def solve(
       a GPU data of one size.
     - batched: whether to solve up to `max_parallel_tasks` at a time, which `progress` shows
       together.
-
-    Raises InputError where problems cannot be solved side by side.
     """
     left, most = list(keys), 0
     while left:
@@ -77,10 +71,8 @@ def solve(
         except torch.OutOfMemoryError:
             most //= 2  # the estimate was too low; try half as many
             continue
-        except NotStackableError:
-            raise
         except Exception:  # networks and data are the user's and may raise anything
-            # One by one says which of them fails; those before it are solved.
+            # One by one says which of them fails, if any does: vmap refuses some networks.
             for key in left[:most]:
                 training, trained = problem(key)
                 yield left.pop(0), (training, trained), training.fit(trained)
@@ -135,10 +127,7 @@ def stacks(device: torch.device) -> bool:
 def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitResult]:
     training = problems[0][0]
     draws = _Draws(problems)
-    losses: Any = _OneByOne(problems, draws)
-    if stacks(training.backbone.device):
-        _check_stackable(training)
-        losses = _Stacked(problems)
+    losses: Any = _Stacked(problems) if _can_stack(training) else _OneByOne(problems, draws)
     parameters = list(chain.from_iterable(trained.parameters for _, trained in problems))
     quantized = [trained.quantized for _, trained in problems]
     if all(quantized):
@@ -201,37 +190,18 @@ class _Stacked:
         for name in networks[0]:
             stacked[name] = torch.stack([weights[name] for weights in networks])
         cost = torch.stack([torch.as_tensor(cost, device=targets[0].device) for cost in costs])
-        try:
-            losses = torch.vmap(self._training.loss)
-            # Their sum has the gradients of each: the problems share no parameter.
-            return losses(stacked, torch.stack(list(inputs)), torch.stack(list(targets))) + cost
-        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-            # Inputs that the network is said not to take fit it, as one task alone has shown.
-            failure = error.__cause__ if isinstance(error, ImpressLearnError) else error
-            if failure is None or isinstance(error, torch.OutOfMemoryError):
-                raise
-            reason = str(failure).split("\n", 1)[0][:200]
-            raise NotStackableError(
-                f"batched=True cannot be used with {self._training.backbone.name}, as torch.vmap "
-                f"fails ({reason}); use batched=False"
-            ) from error
+        losses = torch.vmap(self._training.loss)
+        # Their sum has the gradients of each: the problems share no parameter.
+        return losses(stacked, torch.stack(list(inputs)), torch.stack(list(targets))) + cost
 
     def end(self) -> None:
         """Nothing: what gathers norm statistics is not stacked."""
 
 
-def _check_stackable(training: TaskTraining) -> None:
-    reason = None
-    if training.phase.mode == "train" and training.phase.statistics is not None:
-        reason = "its tasks gather norm statistics"
-    elif training.folds:
-        reason = "its tasks fold norm statistics (fold_after)"
-    elif not isinstance(training.source, TensorBatches):
-        reason = "the data are not one tensor in memory"
-    if reason:
-        name = training.backbone.name
-        line = f"batched=True cannot be used with {name}: {reason}; use batched=False"
-        raise NotStackableError(line)
+def _can_stack(training: TaskTraining) -> bool:
+    gathers = training.phase.mode == "train" and training.phase.statistics is not None
+    in_memory = isinstance(training.source, TensorBatches)
+    return stacks(training.backbone.device) and in_memory and not gathers and not training.folds
 
 
 class _SideBySide:
