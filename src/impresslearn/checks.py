@@ -150,7 +150,10 @@ def check_kind(name: str, value: Any, kind: type) -> None:
 
 
 def check_mapping(name: str, value: Any, entries: str, least: int = 1) -> None:
-    """Raises InputError for anything but a mapping of at least so many entries of this form."""
+    """Raises InputError unless value is a mapping with `least` entries or more.
+
+    entries: the form of an entry, for the error.
+    """
     if not isinstance(value, Mapping) or len(value) < least:
         got = "an empty one" if isinstance(value, Mapping) else type(value).__name__
         raise InputError(f"{name} must be a dictionary {entries}, got {got}")

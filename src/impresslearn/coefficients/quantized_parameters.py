@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -53,41 +52,37 @@ class QuantizedParameters:
         self.parameters = [self._numbers, self._steps, self._offsets, self._widths]
         self._tensors: list[Tensor] = []
         self._bits = leaf(0, device)
+        # Where tasks are joined: what computes for all of them, and where its own tensors begin.
         self._joint: QuantizedParameters | None = None
+        self._members: list[QuantizedParameters] = []
         self._first = 0
 
     @staticmethod
-    def join(members: Sequence[QuantizedParameters]) -> list[Tensor]:
-        """Lets members compute together; each must ask once in a step. Returns their parameters.
+    def join(members: Sequence[QuantizedParameters]) -> None:
+        """Lets members compute together; from now on each must ask for its values at every step.
 
-        Each member keeps parameters of its own, parts of the joint ones: of a vector's last few
-        numbers, a fused optimiser rounds the steps in another way.
+        Their parameters stay their own: a fused optimiser rounds the end of a vector differently.
         """
         shapes, grids, speeds = (
             list(chain.from_iterable(getattr(member, name) for member in members))
             for name in ("_shapes", "_grids", "_rates")
         )
         joint = QuantizedParameters(shapes, grids, speeds, members[0]._numbers.device)
-        parameters: list[Tensor] = []
-        for name in ("_numbers", "_steps", "_offsets", "_widths"):
-            values = getattr(joint, name)
-            own = [getattr(member, name).detach() for member in members]
-            parts = values.detach().copy_(torch.cat(own)).split([len(part) for part in own])
-            for member, part in zip(members, parts, strict=True):
-                setattr(member, name, part.requires_grad_(True))
-            values.register_post_accumulate_grad_hook(partial(_hand_on, parts))
-            parameters += parts
+        joint._members = list(members)
         first = 0
         for member in members:
             member._joint, member._first = joint, first
             first += len(member._shapes)
-        return parameters
 
     def values(self) -> list[Tensor]:
         """The tensors, differentiable."""
         step = self._joint or self
         if self._first == 0 or not step._tensors:
-            flat, step._bits = _Step.apply(*step.parameters, step)
+            parameters = step.parameters
+            if step._members:
+                of_each = [member.parameters for member in step._members]
+                parameters = [torch.cat(leaves) for leaves in zip(*of_each, strict=True)]
+            flat, step._bits = _Step.apply(*parameters, step)
             step._tensors = parts_of(flat, step._shapes)
         last = self._first + len(self._shapes)
         self._bits = step._bits[self._first : last]
@@ -185,15 +180,6 @@ class _Step(torch.autograd.Function):
         by_step = of._sums(by_value * integers) * grids[0]
         by_offset = of._sums(by_value) * of._start[1]
         return by_number * of._speeds, by_step, by_offset, by_nats * by_width, None
-
-
-def _hand_on(parts: Sequence[Tensor], joint: Tensor) -> None:
-    """Gives the gradient of a joint parameter to its parts."""
-    assert joint.grad is not None
-    gradients = joint.grad.split([len(part) for part in parts])
-    for part, gradient in zip(parts, gradients, strict=True):
-        part.grad = gradient
-    joint.grad = None
 
 
 def parts_of(numbers: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:

@@ -49,6 +49,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 Workers = int | str | Executor
 Chunk = Sequence[tuple[str, Any]]
+Group = dict[str, tuple[Any, Any]]  # name -> data and note
 NoteOf = Callable[[Any], dict[str, Any]]
 # The rows of a chunk's tasks, the errors of those that could not be learned, and warnings.
 Learned = tuple[list[TaskRow], dict[str, ImpressLearnError], list[tuple[str, type[Warning]]]]
@@ -132,11 +133,10 @@ def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Ch
         _learners[key] = cloudpickle.loads(packed)
         _learners[key]._store.features.adds_shared = False
     learner, errors, rows = _learners[key], dict[str, ImpressLearnError](), list[TaskRow]()
-    notes = dict[str, Any]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for group in _groups(chunk, note_of, notes, errors):
-            errors |= _learn_group(learner, group, notes)
+        for group in _groups(chunk, note_of, errors):
+            errors |= _learn_group(learner, group)
             for name in group:
                 if name not in errors:
                     rows += learner._store.rows.task_rows(name)
@@ -145,18 +145,15 @@ def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Ch
 
 
 def _groups(
-    chunk: Chunk,
-    note_of: NoteOf | None,
-    notes: dict[str, Any],
-    errors: dict[str, ImpressLearnError],
-) -> Iterator[dict[str, Any]]:
-    """The tasks of a chunk in groups to be trained side by side; adds notes and errors."""
-    group: dict[str, Any] = {}
+    chunk: Chunk, note_of: NoteOf | None, errors: dict[str, ImpressLearnError]
+) -> Iterator[Group]:
+    """The tasks of a chunk in groups to be trained side by side; adds errors of loading."""
+    group: Group = {}
     size = 0
     for name, given in chunk:
         try:
             data = _loaded(given)
-            notes[name] = note_of(data) if note_of else None
+            note = note_of(data) if note_of else None
         except ImpressLearnError as error:
             errors[name] = error
             continue
@@ -166,7 +163,7 @@ def _groups(
         if group and size + added > GROUP_BYTES:
             yield group
             group, size = {}, 0
-        group[name] = data
+        group[name] = data, note
         size += added
         # A full group is trained before more data are loaded.
         if size >= GROUP_BYTES or len(group) == MOST_ON_CPU:
@@ -176,19 +173,19 @@ def _groups(
         yield group
 
 
-def _learn_group(
-    learner: Any, group: Mapping[str, Any], notes: Mapping[str, Any]
-) -> dict[str, ImpressLearnError]:
+def _learn_group(learner: Any, group: Group) -> dict[str, ImpressLearnError]:
     """Learns tasks side by side or, where one of them fails, one by one; returns the errors."""
+    tasks = {name: data for name, (data, _) in group.items()}
+    notes = {name: note for name, (_, note) in group.items()}
     try:
-        learner._trainer.learn_tasks(group, batched=True, notes=notes)
+        learner._trainer.learn_tasks(tasks, batched=True, notes=notes)
         return {}
     except ImpressLearnError:
         errors: dict[str, ImpressLearnError] = {}
-    for name, data in group.items():
+    for name, (data, note) in group.items():
         if name not in learner.tasks_:
             try:
-                learner.learn_task(name, data, note=notes[name])
+                learner.learn_task(name, data, note=note)
             except ImpressLearnError as error:
                 errors[name] = error
     return errors

@@ -171,7 +171,7 @@ class Trainer:
             task = NewTask(name, data, seed_of[name], about[name] | form)
             # The first task may gather the norm statistics of the others.
             if batched and not (self._gathers or self._closed_form or self._staged):
-                alike.setdefault(self._steps_of(data), []).append(task)
+                alike.setdefault(self._alike(data), []).append(task)
             else:
                 self._learn_one(task)
         for group in alike.values():
@@ -222,12 +222,13 @@ class Trainer:
             features.append(self.readouts.features(prepared, num_masks, residual)[0])
         self.readouts.keep_projection(torch.cat(features), dimensions, num_masks, residual)
 
-    def _steps_of(self, data: TrainingData) -> Any:
-        """What tasks that are trained side by side must have in common."""
+    def _alike(self, data: TrainingData) -> Any:
+        """A key that tasks share which can be trained side by side."""
         examples, classes = data
         if not stacks(self.store.backbone.device):
             recipe, count = self.settings.task_recipe, len(examples)
             return recipe.total_steps(count), recipe.steps_per_epoch(count)
+        # On a GPU their batches are stacked.
         if isinstance(examples, Examples) and not isinstance(examples.inputs, Inputs):
             return len(classes), examples.inputs.shape, examples.inputs.dtype
         return id(data)

@@ -29,7 +29,7 @@ from impresslearn.inference.feature_scores import (
 MANY_TASKS = 256  # fewer are judged one by one
 SHORTLIST, SHORTLIST_OF_ONE = 64, 16  # tasks for a batch, and for one of many inputs
 COORDINATES = 64
-# Inputs and means of classes that are compared at a time; of 100,000 tasks these take 40 MB.
+# Inputs and class means compared at a time: about 50 MB for 100,000 tasks of five classes.
 INPUTS, MEANS = 16, 2**16
 WORTH_KEEPING = 1000  # new tasks, after which the index is written beside the store
 SUFFIX = ".index"
@@ -88,9 +88,9 @@ class TaskIndex:
         return [self._names[place] for place in np.unique(np.concatenate(places))], inputs
 
     def _nearest(self, seen: np.ndarray) -> np.ndarray:
-        """(T, n) of each task and input: the squared distance to the nearest mean, plus a number.
+        """(T, n): the squared distance of each input to the nearest mean of each task.
 
-        That number is one of the input, so tasks can be compared.
+        The input's own squared length is left out, as it is the same for all tasks.
         """
         away = np.empty((len(self._means), len(seen)), np.float32)
         for begin in range(0, len(away), MEANS):

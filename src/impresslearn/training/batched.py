@@ -84,7 +84,7 @@ def solve(
 def max_parallel_tasks(problem: Problem) -> int:
     """How many problems like this one to solve at a time: what MEMORY holds, approximately.
 
-    The problem takes a step or two.
+    The problem itself cannot be solved any more: it has taken steps.
     """
     training, trained = problem
     with torch.no_grad():
@@ -131,9 +131,7 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
     parameters = list(chain.from_iterable(trained.parameters for _, trained in problems))
     quantized = [trained.quantized for _, trained in problems]
     if all(quantized):
-        replaced = {id(leaf) for group in quantized for leaf in group.parameters}
-        parameters = [leaf for leaf in parameters if id(leaf) not in replaced]
-        parameters += quantized[0].join(quantized)
+        quantized[0].join(quantized)
     source = _SideBySide(problems, draws)
     result = fit(parameters, losses, source, training.recipe, training.seed, progress)
     losses.end()
@@ -142,7 +140,7 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
 
 
 class _Draws:
-    """torch's global random numbers, such as dropout draws: each problem has its own."""
+    """torch's global random state, which dropout draws from, kept apart for each problem."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self._states = []
@@ -152,7 +150,7 @@ class _Draws:
 
     @contextmanager
     def of(self, number: int) -> Iterator[None]:
-        """Goes on with the numbers of a problem."""
+        """Draws continue where this problem's last draws ended."""
         torch.default_generator.set_state(self._states[number])
         yield
         self._states[number] = torch.default_generator.get_state()
@@ -205,7 +203,7 @@ def _can_stack(training: TaskTraining) -> bool:
 
 
 class _SideBySide:
-    """The batches of problems, each in the order of its seed: lists of inputs and of targets."""
+    """A batch of every problem at each step: a list of inputs and a list of targets."""
 
     def __init__(self, problems: Sequence[Problem], draws: _Draws) -> None:
         self._trainings = [training for training, _ in problems]
@@ -217,7 +215,7 @@ class _SideBySide:
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Any, Any]]:
-        """Batches of all without end; each has a size and a generator of its own."""
+        """Endless batches; each problem has its own batch size and generator."""
         streams = []
         for training in self._trainings:
             own_generator = torch.Generator().manual_seed(torch_seed(training.seed))
