@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from benchmarks.jobs import JobContext, Outcome
-from benchmarks.streams.clinc import TextEncoder, clinc150_sentences
+from benchmarks.streams.clinc import clinc150_sentences, sentence_encoder
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import masked_weights, mixture_of
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
@@ -240,8 +240,8 @@ def _foreign(
         yield "unseen tasks", torch.cat(list(map(_inputs, others)))
     if settings["stream"]["name"] == "clinc150":
         folder = Path(place.data) / settings["stream"]["folder"]
-        encoder = TextEncoder().fit(clinc150_sentences(folder))
-        yield "out of scope", encoder.transform(clinc150_sentences(folder, "oos_test"))
+        encode = sentence_encoder(folder)
+        yield "out of scope", encode(clinc150_sentences(folder, "oos_test"))
         return
     held = torch.cat([inputs[: len(inputs) // 2][:512] for inputs in list(tests.values())[:10]])
     low, high = float(held.min()), float(held.max())
