@@ -132,10 +132,10 @@ def test_every_way_of_mixing_takes_the_same_step(monkeypatch):
         torch.Tensor, "backward", lambda self, *a, **k: (losses.append(self.item()), real(self))
     )
     for make in (speed.coefficient_step, speed.loop_step, speed.dense_step):
-        make(backbone, bank, *batch)()
+        make(backbone, bank, batch)()
     assert losses == pytest.approx(losses[:1] * 3, rel=1e-5)
     for make in (speed.plain_step, speed.popup_step, speed.sorted_popup_step):
-        make(backbone, *batch)()
+        make(backbone, batch)()
     assert losses[4] == pytest.approx(losses[5], rel=1e-5)
     with pytest.raises(InputError, match="references"):
         next(speed.measure("mixx"))
