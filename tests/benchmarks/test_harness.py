@@ -8,10 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from benchmarks.__main__ import main
-from benchmarks.analysis import frame_of, mean_of, tables_of
+from benchmarks.analysis import mean_of, tables_of
 from benchmarks.jobs import Cache, Job, JobContext, Outcome, in_order, run_job, run_jobs
 from benchmarks.records import folded, read_record, unfolded
 from benchmarks.report import charts_of
@@ -113,10 +114,10 @@ def test_an_interval_needs_five_draws_and_seeds_come_first():
         for seed in range(2)
         for task in "abcdef"
     ]
-    two, counted = mean_of(frame_of(rows), "accuracy")
+    two, counted = mean_of(pd.DataFrame(rows), "accuracy")
     assert two.draws == pytest.approx((0.8, 0.81))
     assert (two.half_width, counted) == (None, "2 seeds")
-    six, counted = mean_of(frame_of(rows[:6]), "accuracy")
+    six, counted = mean_of(pd.DataFrame(rows[:6]), "accuracy")
     assert (six.half_width, counted) == (0.0, "6 tasks")
     table = {"columns": ["seed"], "values": ["accuracy"]}
     (shown,) = tables_of({"rows": rows, "tables": [table]})
