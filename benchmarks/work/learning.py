@@ -34,7 +34,7 @@ MOST_INPUTS = 1000  # test inputs a task whose logits are compared at the end of
 def train_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """One dedicated mask (SupSup; a basis task): sparsity, allocation, recipe, rule.
 
-    precision: of its norm statistics, by default float32. The blob is the mask.
+    The blob is the mask, with norm statistics.
     """
     learner = ImpressLearner(
         load_backbone(settings, place),
@@ -42,7 +42,6 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
         allocation=settings["allocation"],
         basis_recipe=Recipe(**settings["recipe"]),
         score_rule=settings["rule"],
-        precision=settings.get("precision", "float32"),
         progress=False,
     )
     name, train, test = load_task(settings, place)
