@@ -120,18 +120,14 @@ def _read_json(path: Path) -> Any:
 
 def _code() -> dict[str, Any]:
     """The commit, and whether files of the package differ from it; None outside a checkout."""
-    folder = Path(impresslearn.__file__).parent
-    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--short", ".")
-    return {"commit": commit, "uncommitted": None if changes is None else bool(changes)}
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    command = ["git", "-C", str(folder), *words]
+    git, outputs = ["git", "-C", str(Path(impresslearn.__file__).parent)], []
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+        for words in (["rev-parse", "HEAD"], ["status", "--short", "."]):
+            done = subprocess.run([*git, *words], capture_output=True, timeout=20, check=True)
+            outputs.append(done.stdout.decode().strip())
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "uncommitted": None}
+    return {"commit": outputs[0], "uncommitted": bool(outputs[1])}
 
 
 def _versions() -> dict[str, str]:

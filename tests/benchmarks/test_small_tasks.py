@@ -116,20 +116,9 @@ def test_few_labels_hold_every_class():
 
 
 def test_a_stream_is_learned_and_looked_at_again():
-    recipe = {"epochs": 0, "min_steps": 60, "lr": 0.03}
-    settings = {
-        **BENCHMARK.place(0, 0),
-        "mask": {"allocation": "erdos_renyi", "rule": "magnitude", "recipe": recipe},
-        "coefficients": {"recipe": recipe, "penalty": 0.0},
-        "sparsity": 0.8,
-        "granularity": "unit",
-        "basis": 2,
-        "tasks": 4,
-        "seed": 0,
-        "labels": None,
-        "searches": [["exhaustive", 64, [0, 3]]],
-    }
-    rows = run_job(Job(learn_stream, settings), (), JobContext()).values["rows"]
+    (long,) = find_target("forgetting").plan("smoke").planned
+    short = {"basis": 2, "tasks": 4, "searches": [["exhaustive", 64, [0, 3]]]}
+    rows = run_job(Job(learn_stream, long.job.settings | short), (), JobContext()).values["rows"]
     assert [row["role"] for row in rows] == ["basis", "basis", "learned", "learned"]
     assert all(row["identical"] and row["accuracy"] == row["accuracy_at_end"] for row in rows)
     assert min(row["accuracy"] for row in rows[:2]) > 0.9
