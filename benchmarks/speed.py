@@ -40,6 +40,8 @@ LR = 1e-5  # so small that hundreds of repeats leave the numbers where they are
 COST, SPEEDUP = "value / reference", "reference / value"
 Action = Callable[[], object]
 Record = dict[str, Any]
+Batch = tuple[Tensor, Tensor]
+Weights = Callable[[], dict[str, Tensor]]
 
 
 def measure(only: str | None = None, threads: int = 1) -> Iterator[Record]:
@@ -48,13 +50,12 @@ def measure(only: str | None = None, threads: int = 1) -> Iterator[Record]:
     - only: one of `CASES`; by default all
     - threads: of torch and the kernels; restored afterwards
     """
-    if only is not None:
-        check_choice("the measurement", only, CASES)
+    cases = CASES if only is None else [check_choice("the measurement", only, CASES)]
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore", NotLearnedWarning)  # labels are random here
     try:
-        for name in [only] if only else CASES:
+        for name in cases:
             yield from CASES[name]()
     finally:
         torch.set_num_threads(before)
@@ -64,8 +65,8 @@ def mix_steps() -> Iterator[Record]:
     """A coefficient step against a plain training step, at N = 10 and 100."""
     backbone, batch = _lenet(), random_batch()
     for masks in (10, MASKS):
-        step = coefficient_step(backbone, random_bank(backbone.layers, masks), *batch)
-        (value, plain), n = minima([step, plain_step(backbone, *batch)])
+        step = coefficient_step(backbone, random_bank(backbone.layers, masks), batch)
+        (value, plain), n = minima([step, plain_step(backbone, batch)])
         yield _figure(f"mix_step_ratio_{masks}", value, plain, n)
 
 
@@ -73,7 +74,7 @@ def mix_references() -> Iterator[Record]:
     """A coefficient step at N = 100 against the loop over float masks and the stacked product."""
     backbone, batch = _lenet(), random_batch()
     bank = random_bank(backbone.layers, MASKS)
-    steps = [make(backbone, bank, *batch) for make in (coefficient_step, loop_step, dense_step)]
+    steps = [make(backbone, bank, batch) for make in (coefficient_step, loop_step, dense_step)]
     (value, loop, dense), n = minima(steps, seconds=6)
     yield _figure("mix_vs_loop", value, loop, n, SPEEDUP)
     yield _figure("mix_vs_dense", value, dense, n, SPEEDUP)
@@ -82,7 +83,7 @@ def mix_references() -> Iterator[Record]:
 def popup_steps() -> Iterator[Record]:
     """An edge-popup step against a plain training step, and against edge-popup with a sort."""
     backbone, batch = _lenet(), random_batch()
-    steps = [make(backbone, *batch) for make in (popup_step, plain_step, sorted_popup_step)]
+    steps = [make(backbone, batch) for make in (popup_step, plain_step, sorted_popup_step)]
     (value, plain, sorting), n = minima(steps)
     yield _figure("popup_step_ratio", value, plain, n)
     yield _figure("popup_vs_sort", value, sorting, n, SPEEDUP)
@@ -90,26 +91,26 @@ def popup_steps() -> Iterator[Record]:
 
 def inference() -> Iterator[Record]:
     """One gradient over 100 superposed masks against a training step, and a warm prediction."""
-    backbone, (inputs, targets) = _lenet(), random_batch()
+    backbone, batch = _lenet(), random_batch()
     bank = random_bank(backbone.layers, MASKS)
     masks = [Mixture(mixture_of(shares, bank.layers).alpha) for shares in torch.eye(MASKS)]
     superposition = Superposition(backbone, bank, masks, 10)
 
     def gradient() -> None:
         shares = superposition.uniform().requires_grad_(True)
-        logits = backbone.forward(superposition.weights(shares), inputs)
+        logits = backbone.forward(superposition.weights(shares), batch[0])
         torch.autograd.grad(OBJECTIVES["information"](logits), shares)
 
-    (value, plain), n = minima([gradient, plain_step(backbone, inputs, targets)])
+    (value, plain), n = minima([gradient, plain_step(backbone, batch)])
     yield _figure("inference_gradient_ratio", value, plain, n)
-    learner = _learner(backbone, 10, Recipe(epochs=1)).learn_task("a", (inputs, targets))
+    learner = _learner(backbone, 10, Recipe(epochs=1)).learn_task("a", batch)
     module = copy.deepcopy(backbone.module).eval()
 
     @torch.no_grad()
     def forward() -> None:
-        module(inputs).argmax(dim=1).numpy()
+        module(batch[0]).argmax(dim=1).numpy()
 
-    (value, plain), n = minima([lambda: learner.predict(inputs, "a"), forward])
+    (value, plain), n = minima([lambda: learner.predict(batch[0], "a"), forward])
     yield _figure("warm_predict_ratio", value, plain, n)
 
 
@@ -128,20 +129,18 @@ def epochs() -> Iterator[Record]:
         """A batch of images, transformed and permuted one at a time, as scripts do it."""
         batch = []
         for image in images[rng.integers(0, IMAGES, BATCH)]:
-            pixels = torch.from_numpy(image).unsqueeze(0).float().div(255)
-            pixels = pixels.sub(0.1307).div(0.3081)
+            pixels = torch.from_numpy(image).float().div(255).sub(0.1307).div(0.3081)
             batch.append(pixels.view(-1)[order].view(1, 28, 28))
         return torch.stack(batch)
 
     loading = _mean_seconds(load)
     bank = random_bank(backbone.layers, MASKS)
     ours = _learner(backbone, MASKS, Recipe(epochs=1, batch_size=BATCH))
-    popup = ImpressLearner(
-        backbone, basis_recipe=Recipe(lr=0.03, epochs=1, batch_size=BATCH), progress=False
-    )
+    recipe = Recipe(lr=0.03, epochs=1, batch_size=BATCH)
+    popup = ImpressLearner(backbone, basis_recipe=recipe, progress=False)
     for name, learn, reference in (
-        ("coefficient_epoch", ours.learn_task, loop_step(backbone, bank, *batch)),
-        ("popup_epoch", popup.learn_basis, sorted_popup_step(backbone, *batch)),
+        ("coefficient_epoch", ours.learn_task, loop_step(backbone, bank, batch)),
+        ("popup_epoch", popup.learn_basis, sorted_popup_step(backbone, batch)),
     ):
         theirs = (loading + _mean_seconds(reference)) * -(-IMAGES // BATCH)
         value = _seconds(partial(learn, "epoch", Examples(inputs, labels)))
@@ -153,7 +152,7 @@ def tasks() -> Iterator[Record]:
     backbone, steps = _lenet(), []
     for masks in (20, 40, 220):
         bank = random_bank(backbone.layers, masks)
-        steps.append(coefficient_step(backbone, bank, *random_batch()))
+        steps.append(coefficient_step(backbone, bank, random_batch()))
     (at_20, at_40, at_220), n = minima(steps)
     # 180 more masks against nine times 20 more: 1 is exactly linear.
     yield _figure("linear_in_masks", at_220 - at_40, 9 * (at_40 - at_20), n)
@@ -175,8 +174,8 @@ def resnet_steps() -> Iterator[Record]:
     """ResNet-18 of width 48, N = 10, batch 64: a coefficient step against a plain step."""
     backbone = create_backbone("resnet18", 10, seed=0)
     batch = random_batch(64, (3, 32, 32))
-    step = coefficient_step(backbone, random_bank(backbone.layers, 10), *batch)
-    (value, plain), n = minima([step, plain_step(backbone, *batch)], seconds=20, least=3)
+    step = coefficient_step(backbone, random_bank(backbone.layers, 10), batch)
+    (value, plain), n = minima([step, plain_step(backbone, batch)], seconds=20, least=3)
     yield _figure("resnet18_step_ratio", value, plain, n)
 
 
@@ -191,65 +190,70 @@ CASES: dict[str, Callable[[], Iterator[Record]]] = {
 }
 
 
-def plain_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
+def plain_step(backbone: Backbone, batch: Batch) -> Action:
     """Forward, backward and fused Adam on all weights of the same network, as anyone trains it."""
-    module = copy.deepcopy(backbone.module).train().requires_grad_(True)
+    module, (inputs, targets) = copy.deepcopy(backbone.module).train(), batch
+    module.requires_grad_(True)
     flat = inputs.flatten(1) if len(backbone.input_shape or ()) == 1 else inputs
     return _step(module.parameters(), lambda: F.cross_entropy(module(flat), targets))
 
 
-def coefficient_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
+def coefficient_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
     """Ours: what learning coefficients does at every step."""
     alphas = _alphas(bank)
-
-    def weights() -> dict[str, Tensor]:
-        return mix(bank, backbone.weights, alphas)
-
-    return _step_on(backbone, alphas, weights, inputs, targets)
+    weights = partial(mix, bank, backbone.weights, alphas)
+    return _step_on(backbone, batch, alphas, weights)
 
 
-def loop_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
+def loop_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
     """The usual way: a Python loop over float masks for every layer."""
-    masks, alphas = _float_masks(bank), _alphas(bank)
 
-    def weights() -> dict[str, Tensor]:
-        mixed = {}
-        for layer, stack, alpha in zip(bank.layers, masks, alphas, strict=True):
-            total = torch.zeros(layer.shape)
-            for mask, coefficient in zip(stack, alpha, strict=True):
-                total = total + coefficient * mask
-            mixed[layer.name] = backbone.weights[layer.name] * total
-        return mixed
+    def mixed(masks: Tensor, alpha: Tensor) -> Tensor:
+        total = torch.zeros(masks.shape[1:])
+        for mask, coefficient in zip(masks, alpha, strict=True):
+            total = total + coefficient * mask
+        return total
 
-    return _step_on(backbone, alphas, weights, inputs, targets)
+    return _float_step(backbone, bank, batch, mixed)
 
 
-def dense_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
+def dense_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
     """A matrix-vector product over the stacked float masks of every layer."""
-    masks, alphas = _float_masks(bank), _alphas(bank)
-    stacks = [mask.flatten(1) for mask in masks]
+
+    def mixed(masks: Tensor, alpha: Tensor) -> Tensor:
+        return (alpha @ masks.flatten(1)).view(masks.shape[1:])
+
+    return _float_step(backbone, bank, batch, mixed)
+
+
+def _float_step(backbone: Backbone, bank: MaskBank, batch: Batch, mixed: Any) -> Action:
+    """A step that mixes each layer's masks, as floats, with its coefficients."""
+    alphas, masks = _alphas(bank), {}
+    for number, layer in enumerate(bank.layers):
+        bits = unpack(bank.bits(number), layer.fan_in)
+        masks[layer.name] = bits.float().reshape(len(bank), *layer.shape)
 
     def weights() -> dict[str, Tensor]:
-        mixed = {}
-        for layer, stack, alpha in zip(bank.layers, stacks, alphas, strict=True):
-            mixed[layer.name] = backbone.weights[layer.name] * (alpha @ stack).view(layer.shape)
-        return mixed
+        changed = {}
+        for (name, stack), alpha in zip(masks.items(), alphas, strict=True):
+            changed[name] = backbone.weights[name] * mixed(stack, alpha)
+        return changed
 
-    return _step_on(backbone, alphas, weights, inputs, targets)
+    return _step_on(backbone, batch, alphas, weights)
 
 
-def popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
+def popup_step(backbone: Backbone, batch: Batch) -> Action:
     """Ours: what training a mask does at every step."""
-    ones, device = _ones(backbone), backbone.device
-    scores = PopupScores.create(backbone.layers, ones, 0, "magnitude", device)
+    ones = _ones(backbone)
+    scores = PopupScores.create(backbone.layers, ones, 0, "magnitude", backbone.device)
     weights = partial(scores.weights, backbone.weights)
-    return _step_on(backbone, scores.tensors, weights, inputs, targets)
+    return _step_on(backbone, batch, scores.tensors, weights)
 
 
-def sorted_popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
+def sorted_popup_step(backbone: Backbone, batch: Batch) -> Action:
     """Edge-popup as its authors wrote it: a full sort of the scores for every layer and step."""
     ones = _ones(backbone)
-    scores = PopupScores.create(backbone.layers, ones, seed=0, score_rule="magnitude").tensors
+    scores = PopupScores.create(backbone.layers, ones, 0, "magnitude").tensors
 
     def weights() -> dict[str, Tensor]:
         masked = {}
@@ -262,7 +266,7 @@ def sorted_popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Ac
             masked[layer.name] = backbone.weights[layer.name] * straight
         return masked
 
-    return _step_on(backbone, scores, weights, inputs, targets)
+    return _step_on(backbone, batch, scores, weights)
 
 
 def minima(
@@ -292,27 +296,22 @@ def _figure(
 ) -> Record:
     """What was measured, as plain values of four digits; n: repeats behind it."""
     ratio = value / reference if meaning == COST else reference / value
-    record: Record = {"name": name, "unit": unit}
-    for key, number in {"value": value, "reference": reference, "ratio": ratio}.items():
-        record[key] = float(f"{number:.4g}")
-    record["meaning"] = meaning
-    return {**record, "threads": torch.get_num_threads(), "device": "cpu", "n": n}
+    numbers = {"value": value, "reference": reference, "ratio": ratio}
+    how = {"threads": torch.get_num_threads(), "device": "cpu", "n": n}
+    return {"name": name, "unit": unit, **rounded(numbers), "meaning": meaning, **how}
+
+
+def rounded(record: Record) -> Record:
+    """The record with its floats at four digits."""
+    return {key: float(f"{v:.4g}") if isinstance(v, float) else v for key, v in record.items()}
 
 
 def _step_on(
-    backbone: Backbone,
-    parameters: list[Tensor],
-    weights: Callable[[], dict[str, Tensor]],
-    inputs: Tensor,
-    targets: Tensor,
+    backbone: Backbone, batch: Batch, parameters: list[Tensor], weights: Weights
 ) -> Action:
     """A step through the frozen network with the weights that the parameters give."""
-    phase = TrainingPhase.begin(backbone)
-
-    def loss() -> Tensor:
-        return F.cross_entropy(phase.forward(backbone, weights(), inputs), targets)
-
-    return _step(parameters, loss)
+    forward, (inputs, targets) = TrainingPhase.begin(backbone).forward, batch
+    return _step(parameters, lambda: F.cross_entropy(forward(backbone, weights(), inputs), targets))
 
 
 def _step(parameters: Iterable[Tensor], loss: Callable[[], Tensor]) -> Action:
@@ -330,15 +329,6 @@ def _alphas(bank: MaskBank) -> list[Tensor]:
     return [alpha.requires_grad_(True) for alpha in equal_alphas(bank)]
 
 
-def _float_masks(bank: MaskBank) -> list[Tensor]:
-    """Each layer's masks as floats."""
-    masks = []
-    for number, layer in enumerate(bank.layers):
-        bits = unpack(bank.bits(number), layer.fan_in)
-        masks.append(bits.float().reshape(len(bank), *layer.shape))
-    return masks
-
-
 def _lenet() -> Backbone:
     return create_backbone("lenet_300_100", 10, seed=0)
 
@@ -352,7 +342,7 @@ def _ones(backbone: Backbone) -> tuple[int, ...]:
     return tuple(ones_per_layer(backbone.layers, 0.9, "erdos_renyi"))
 
 
-def random_batch(size: int = BATCH, shape: Sequence[int] = (784,)) -> tuple[Tensor, Tensor]:
+def random_batch(size: int = BATCH, shape: Sequence[int] = (784,)) -> Batch:
     """Inputs and labels that mean nothing."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn((size, *shape), generator=generator)

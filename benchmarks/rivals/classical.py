@@ -21,12 +21,17 @@ from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples, training_examples
-from impresslearn.networks.prediction import BATCH, TaskView
+from impresslearn.networks.prediction import TaskView
 from impresslearn.store.tasks import TaskInfo, label_map_bytes
 
 ESTIMATORS = {
     "logistic_regression": partial(LogisticRegression, C=1.0, max_iter=1000),
     "svc": partial(SVC, C=10.0),
+}
+# What a fitted one predicts with, in float32; _gamma is the width of the kernel.
+KEPT = {
+    "logistic_regression": ("coef_", "intercept_"),
+    "svc": ("support_vectors_", "n_support_", "dual_coef_", "intercept_", "_gamma"),
 }
 
 
@@ -66,16 +71,15 @@ class SklearnClassifier:
     def learn_task(self, name: str, data: Any) -> SklearnClassifier:
         """Fits a new estimator to the task."""
         examples, classes = training_examples(self.backbone, data, None)
-        values, targets = self._table(examples, classes)
+        values = self._columns(examples.inputs)
         if self._components and self._projection is None:
             self._projection = PCA(self._components, random_state=0).fit(values)
             self.shared_bytes = 4 * (self._components + 1) * values.shape[1]
             values = self._projection.transform(values)
-        fitted = ESTIMATORS[self.estimator](**self._settings).fit(values, targets)
-        size = classifier_bytes(fitted)
+        fitted = ESTIMATORS[self.estimator](**self._settings).fit(values, examples.labels)
+        size = 4 * sum(np.size(getattr(fitted, numbers)) for numbers in KEPT[self.estimator])
         if self.precision != "float32":
-            numbers, size = rounded_linear(fitted.coef_, fitted.intercept_, self.precision)
-            fitted.coef_, fitted.intercept_ = numbers
+            size = _round(fitted, self.precision)
         self._fitted[name] = fitted
         masks = 0 if self.bank is None else len(self.bank)
         self.tasks_[name] = _info(name, classes, masks, {"classifier": size})
@@ -83,23 +87,12 @@ class SklearnClassifier:
 
     def predict(self, inputs: Tensor, task: str) -> np.ndarray:
         """(n,) labels."""
-        indices = self._fitted[task].predict(self._columns(inputs))
-        return np.asarray(self.tasks_[task].classes)[indices]
+        return self._fitted[task].predict(self._columns(inputs))
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]."""
         examples = checked_examples(self.backbone, data, None)
-        values, targets = self._table(examples, self.tasks_[task].classes)
-        return float((self._fitted[task].predict(values) == targets).mean())
-
-    def _table(self, examples: Any, classes: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """(n, f) features and (n,) class indices."""
-        values, targets = [], []
-        source = to_batches(examples, classes, self.backbone.device)
-        for inputs, labels in source.batches(BATCH):
-            values.append(self._columns(inputs))
-            targets.append(labels.cpu().numpy())
-        return np.concatenate(values), np.concatenate(targets)
+        return float((self.predict(examples.inputs, task) == examples.labels).mean())
 
     def _columns(self, inputs: Tensor | Inputs) -> np.ndarray:
         """(n, f) what is classified, float32."""
@@ -122,32 +115,17 @@ class SklearnClassifier:
         return torch.cat(parts, dim=1).float().cpu().numpy()
 
 
-def classifier_bytes(fitted: Any) -> int:
-    """Bytes of what a fitted classifier predicts with, in float32."""
-    if isinstance(fitted, LogisticRegression):
-        return 4 * (np.size(fitted.coef_) + np.size(fitted.intercept_))
-    numbers = 1  # the width of the kernel
-    for name in ("support_vectors_", "n_support_", "dual_coef_", "intercept_"):
-        numbers += np.size(getattr(fitted, name))
-    return 4 * numbers
-
-
-def rounded_linear(
-    coefficients: np.ndarray, intercepts: np.ndarray, precision: str
-) -> tuple[tuple[np.ndarray, np.ndarray], int]:
-    """A linear classifier's rounded numbers, and their bytes.
-
-    - coefficients: (classes, features), or (1, features) for two classes
-    - precision: as in `rounded_tensors`, with a step for each class (one for all under "coded")
-    """
-    weights = torch.from_numpy(np.asarray(coefficients)).float()
-    offsets = torch.from_numpy(np.asarray(intercepts)).float()
+def _round(fitted: LogisticRegression, precision: str) -> int:
+    """Rounds its numbers, with a step for each class (one for all under "coded"); their bytes."""
+    weights = torch.from_numpy(fitted.coef_).float()
+    offsets = torch.from_numpy(fitted.intercept_).float()
     if precision == "coded":  # positions by classes of rows and columns: many pixels say nothing
         (offsets, weights), size = rounded_tensors([offsets, weights], precision, matrices=1)
     else:
         (turned, offsets), size = rounded_tensors([weights.t(), offsets], precision, offsets=1)
         weights = turned.t()
-    return (weights.contiguous().numpy(), offsets.contiguous().numpy()), size
+    fitted.coef_, fitted.intercept_ = weights.contiguous().numpy(), offsets.contiguous().numpy()
+    return size
 
 
 class BestMask:

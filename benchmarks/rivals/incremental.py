@@ -8,6 +8,7 @@ with; random numbers that a seed draws again do not count.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,16 @@ LENGTH = 8.0  # root mean square of centred features where a linear head is fitt
 
 
 class FeatureRival:
-    """What the rivals share: the classes of tasks, and labels by the largest score."""
+    """What the rivals share: the classes of tasks, and labels by the largest score.
+
+    Each has `add`, which learns from features (n, f) of new classes, and `scores`, (n, K) of all
+    classes. `seen` are the features and class indices of all tasks where a rival keeps them.
+    """
 
     def __init__(self) -> None:
         self.classes: list[Any] = []
         self.tasks_: dict[str, range] = {}
+        self.seen: list[tuple[Tensor, Tensor]] = []
 
     def learn_task(self, name: str, data: Examples) -> None:
         """Learns the classes of a task from features (n, f) and labels (n,)."""
@@ -43,21 +49,16 @@ class FeatureRival:
         best = self.scores(_table(inputs))[:, places].argmax(dim=1)
         return np.asarray(self.classes)[np.asarray(places)[best.numpy()]]
 
-    def add(self, table: Tensor, targets: Tensor) -> None:
-        """Learns from features (n, f) of new classes."""
-        raise NotImplementedError
-
-    def scores(self, table: Tensor) -> Tensor:
-        """(n, K) of all classes."""
-        raise NotImplementedError
+    def everything(self) -> tuple[Tensor, Tensor]:
+        """What was seen, as one table and its class indices."""
+        tables, targets = zip(*self.seen, strict=True)
+        return torch.cat(tables), torch.cat(targets)
 
 
 class NearestMean(FeatureRival):
     """The class with the nearest mean of features."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.means = torch.zeros(0)
+    means: Sequence[Tensor] | Tensor = ()
 
     def add(self, table: Tensor, targets: Tensor) -> None:
         new = [table[targets == place].mean(dim=0) for place in targets.unique()]
@@ -80,7 +81,6 @@ class RanPAC(FeatureRival):
     def __init__(self, width: int = 10_000) -> None:
         super().__init__()
         self.width = width
-        self.seen: list[tuple[Tensor, Tensor]] = []
 
     def add(self, table: Tensor, targets: Tensor) -> None:
         # Examples stand for the Gram matrix of their random features, which gives the same weights.
@@ -91,7 +91,7 @@ class RanPAC(FeatureRival):
 
     def scores(self, table: Tensor) -> Tensor:
         if self.weights is None:
-            features, targets = (torch.cat(each) for each in zip(*self.seen, strict=True))
+            features, targets = self.everything()
             onehot = F.one_hot(targets, len(self.classes)).float()
             kernel = features @ features.T
             order = torch.randperm(len(kernel), generator=torch.Generator().manual_seed(0))
@@ -122,10 +122,6 @@ class JointProbe(FeatureRival):
     A rival that forgets nothing could reach its accuracy with a linear layer.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[Tensor, Tensor]] = []
-
     def add(self, table: Tensor, targets: Tensor) -> None:
         self.seen.append((table, targets))
         self.bytes = 4 * len(self.classes) * (table.shape[1] + 1)
@@ -134,13 +130,11 @@ class JointProbe(FeatureRival):
 
     def scores(self, table: Tensor) -> Tensor:
         if self.fitted is None:
-            features, targets = (torch.cat(each) for each in zip(*self.seen, strict=True))
-            self.mean = features.mean(dim=0)
-            self.scale = LENGTH / (features - self.mean).square().sum(dim=1).mean().sqrt()
-            scaled = (features - self.mean) * self.scale
-            self.fitted = LogisticRegression(C=0.1, max_iter=300).fit(scaled, targets)
-        scaled = (table - self.mean) * self.scale
-        return torch.from_numpy(self.fitted.decision_function(scaled.numpy()))
+            features, targets = self.everything()
+            self.scaled = _scaling(features)
+            self.fitted = LogisticRegression(C=0.1, max_iter=300)
+            self.fitted.fit(self.scaled(features), targets)
+        return torch.from_numpy(self.fitted.decision_function(self.scaled(table).numpy()))
 
 
 class FineTunedHead(FeatureRival):
@@ -151,16 +145,16 @@ class FineTunedHead(FeatureRival):
     """
 
     EPOCHS, BATCH, RATE = 10, 32, 0.003
+    head: Tensor | None = None  # (f + 1, K), with the biases
+    kept_numbers = 0  # beside the head
 
     def __init__(self) -> None:
         super().__init__()
         self.draws = torch.Generator().manual_seed(0)
-        self.head: Tensor | None = None  # (f + 1, K), with the biases
 
     def add(self, table: Tensor, targets: Tensor) -> None:
         if self.head is None:
-            self.mean = table.mean(dim=0)
-            self.scale = LENGTH / (table - self.mean).square().sum(dim=1).mean().sqrt()
+            self.scaled = _scaling(table)
             self.head = torch.zeros(table.shape[1] + 1, 0)
         self.old, rows = self.head, self._rows(table)
         self.head = F.pad(self.old, (0, len(self.classes) - self.old.shape[1]))
@@ -176,7 +170,7 @@ class FineTunedHead(FeatureRival):
         self.head = self.head.detach()
         self.keep(rows, targets)
         self.bytes = 4 * self.head.numel()
-        self.state_bytes = self.bytes + 4 * self.kept_numbers()
+        self.state_bytes = self.bytes + 4 * self.kept_numbers
 
     def scores(self, table: Tensor) -> Tensor:
         return self._rows(table) @ self.head
@@ -188,22 +182,15 @@ class FineTunedHead(FeatureRival):
     def keep(self, rows: Tensor, targets: Tensor) -> None:
         """Keeps what later tasks need of this one."""
 
-    def kept_numbers(self) -> int:
-        """The number of kept numbers beside the head."""
-        return 0
-
     def _rows(self, table: Tensor) -> Tensor:
-        return F.pad((table - self.mean) * self.scale, (0, 1), value=1.0)
+        return F.pad(self.scaled(table), (0, 1), value=1.0)
 
 
 class EWC(FineTunedHead):
     """Changes cost their Fisher information (Kirkpatrick et al. 2017; summed: Schwarz 2018)."""
 
     STRENGTH = 300.0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fisher = torch.zeros(0)
+    fisher: Tensor | float = 0.0
 
     def more(self, rows: Tensor, logits: Tensor) -> Tensor | float:
         known = self.old.shape[1]
@@ -215,10 +202,7 @@ class EWC(FineTunedHead):
         errors = (rows @ self.head).softmax(dim=1) - F.one_hot(targets, len(self.classes))
         fisher = rows.square().T @ errors.square() / len(rows)
         fisher[:, : self.old.shape[1]] += self.fisher
-        self.fisher = fisher
-
-    def kept_numbers(self) -> int:
-        return self.fisher.numel()
+        self.fisher, self.kept_numbers = fisher, fisher.numel()
 
 
 class LwF(FineTunedHead):
@@ -237,10 +221,7 @@ class Replay(FineTunedHead):
     """Each batch comes with one of kept examples, uniform among all seen (Chaudhry et al. 2019)."""
 
     BUFFER, LABELS, LOGITS = 500, 3.0, 0.0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.buffer: list[Tensor] = []  # rows, labels, logits at the end of their task, priorities
+    buffer: Sequence[Tensor] = ()  # rows, labels, logits at the end of their task, priorities
 
     def more(self, rows: Tensor, logits: Tensor) -> Tensor | float:
         if not self.buffer:
@@ -258,15 +239,14 @@ class Replay(FineTunedHead):
         priorities = torch.rand(len(rows), generator=self.draws)
         parts = [rows, targets, rows @ self.head, priorities]
         if self.buffer:
+            known, labels, logits, before = self.buffer
             new = len(self.classes) - self.old.shape[1]
-            self.buffer[2] = F.pad(self.buffer[2], (0, new), value=torch.nan)
-            parts = [torch.cat(both) for both in zip(self.buffer, parts, strict=True)]
+            kept = [known, labels, F.pad(logits, (0, new), value=torch.nan), before]
+            parts = [torch.cat(both) for both in zip(kept, parts, strict=True)]
         places = parts[3].argsort()[: self.BUFFER]
         self.buffer = [part[places] for part in parts]
-
-    def kept_numbers(self) -> int:
-        rows, labels, logits, priorities = (part.numel() for part in self.buffer)
-        return rows + labels + priorities + (logits if self.LOGITS else 0)
+        sizes = [part.numel() for part in self.buffer]
+        self.kept_numbers = sum(sizes) if self.LOGITS else sum(sizes) - sizes[2]
 
     def _drawn(self) -> list[Tensor]:
         places = torch.randint(len(self.buffer[1]), (self.BATCH,), generator=self.draws)
@@ -294,3 +274,10 @@ INCREMENTAL = {
 
 def _table(inputs: Any) -> Tensor:
     return inputs.values.float().cpu()
+
+
+def _scaling(table: Tensor) -> Callable[[Tensor], Tensor]:
+    """Centres and scales features as a linear head takes them, by these."""
+    mean = table.mean(dim=0)
+    scale = LENGTH / (table - mean).square().sum(dim=1).mean().sqrt()
+    return lambda features: (features - mean) * scale

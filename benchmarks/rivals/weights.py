@@ -11,7 +11,7 @@ from torch import Tensor
 
 from impresslearn.coefficients.quantisation import Grid, best_steps, rounded_tensors
 from impresslearn.errors import InputError
-from impresslearn.masks.sparsity import Allocation, ones_per_layer
+from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import FineTuning, copied_weights
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
@@ -20,6 +20,7 @@ from impresslearn.training.loop import Recipe, Trainable, Weights
 
 # The shares of the steps after which all are pruned, and from which on weights are rounded.
 PRUNED_BY, ROUNDED_FROM = 0.5, 0.7
+NOLA_RANK = 16
 TIMES = 50  # how often a run prunes and chooses steps of rounding
 
 
@@ -70,16 +71,16 @@ def nola(
     backbone: Backbone,
     *,
     bases: int = 64,
-    rank: int = 16,
     precision: str = "float32",
     largest: int | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> FineTuning:
-    """The frozen network and, for every task, low-rank changes A B of seeded random factors.
+    """The frozen network and, for every task, changes A B of rank 16 of seeded random factors.
+
+    The rank costs no bytes; a convolution's kernels are a matrix (units, fan-in).
 
     - bases: k, of each factor of each layer, so that a task has 2 k numbers per layer
-    - rank: r, which costs no bytes; a convolution's kernels are a matrix (units, fan-in)
     - precision, largest, settings: see `pranc`
 
     Source: Koohpayegani et al. 2024.
@@ -88,8 +89,8 @@ def nola(
     draws, factors = torch.Generator().manual_seed(seed), []
     for layer in layers:
         # A product of two factors is then as large as a weight drawn with 1 / fan-in.
-        scale = (rank * layer.fan_in) ** -0.25
-        for side in ((layer.units, rank), (rank, layer.fan_in)):
+        scale = (NOLA_RANK * layer.fan_in) ** -0.25
+        for side in ((layer.units, NOLA_RANK), (NOLA_RANK, layer.fan_in)):
             factors.append(_normal((bases, *side), scale, draws).to(backbone.device))
     first = _normal((len(layers), bases), bases**-0.5, draws).to(backbone.device)
 
@@ -153,33 +154,23 @@ def bitfit(backbone: Backbone, *, statistics: str = "task", **settings: Any) -> 
         bias = f"{name.removesuffix('weight')}bias"
         if bias in backbone.small:
             trained[bias] = backbone.small[bias]
-    return FineTuning(
-        backbone,
-        statistics=statistics,
-        make_trainable=lambda _: copied_weights(trained),
-        **settings,
-    )
+    settings |= {"statistics": statistics, "make_trainable": lambda _: copied_weights(trained)}
+    return FineTuning(backbone, **settings)
 
 
 def pruned(
-    backbone: Backbone,
-    *,
-    recipe: Recipe,
-    sparsity: float = 0.95,
-    allocation: Allocation = "erdos_renyi",
-    largest: int = 3,
-    **settings: Any,
+    backbone: Backbone, *, recipe: Recipe, sparsity: float = 0.95, largest: int = 3, **settings: Any
 ) -> FineTuning:
     """Trains all weights for every task and keeps the largest, rounded and coded.
 
-    - sparsity, allocation: as of trained masks
+    - sparsity: as of trained masks, allocated by Erdős-Rényi
     - largest: a weight is one of 2 largest + 1 multiples of its layer's step
     - recipe, settings: of `FineTuning`
 
     Source: Zhu and Gupta 2017 for pruning bit by bit; Han et al. 2016 (deep compression) for the
     whole multiples of a step, which are entropy-coded with their positions and signs.
     """
-    ones = tuple(ones_per_layer(check_backbone(backbone).layers, sparsity, allocation))
+    ones = tuple(ones_per_layer(check_backbone(backbone).layers, sparsity, "erdos_renyi"))
 
     def make_trainable(examples: int) -> Trainable:
         pruning = _Pruning(backbone, ones, largest, recipe.total_steps(examples))

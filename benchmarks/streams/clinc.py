@@ -6,7 +6,7 @@ Sentences become rows of numbers by latent semantic analysis of their n-grams.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import hstack
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.pipeline import make_union
 from torch import Tensor
 
 from benchmarks.work.packaged import minilm_tokens
@@ -26,24 +26,16 @@ from impresslearn.streams import Stream, Task
 from impresslearn.streams.draws import seeded
 
 SENTENCES, DOMAINS = "data_full.json", "domains.json"
-# Runs of words, and of characters within words, as settings of `CountVectorizer`.
-NGRAMS: dict[str, dict[str, Any]] = {
-    "words": {"ngram_range": (1, 2)},
-    "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)},
-}
 INTENTS = 5  # of a customer
-NORM = 8.0  # the length of every row
+WIDTH, NORM = 768, 8.0  # the size and length of every row
 
 
-def clinc150(
-    root: str | Path, width: int = 768, seed: int = 0, tokens: bool = False, customers: int = 0
-) -> Stream:
+def clinc150(root: str | Path, seed: int = 0, tokens: bool = False, customers: int = 0) -> Stream:
     """One task per domain; 100, 20 and 30 sentences per intent to train, validate and test on.
 
     - root: the folder of data_full.json (lists of [sentence, intent] per split) and domains.json
       (lists of intents per domain, in the order of the tasks).
-    - width, seed: of the `TextEncoder`, fitted to the training sentences of all domains without
-      their intents. Inputs are (n, width) float32, labels the intents' names.
+    - seed: of `sentence_encoder`. Inputs are (n, 768) float32, labels the intents' names.
     - tokens: whether inputs are the tokens of MiniLM instead.
     - customers: a number of tasks, each with five intents drawn from all domains, in their place.
 
@@ -52,10 +44,7 @@ def clinc150(
     """
     splits = _read(Path(root) / SENTENCES)
     domains = _read(Path(root) / DOMAINS)
-    encode: Any = minilm_tokens
-    if not tokens:
-        sentences = tuple(sentence for sentence, _ in splits["train"])
-        encode = _fitted_encoder(sentences, width, seed).transform
+    encode: Any = minilm_tokens if tokens else sentence_encoder(root, seed)
     if customers:
         known, domains = sorted(set(chain.from_iterable(domains.values()))), {}
         for number in range(customers):
@@ -86,11 +75,6 @@ def _examples(encode: Any, pairs: list) -> Examples:
     return Examples(encode(sentences), np.array(intents))
 
 
-@lru_cache(maxsize=1)  # every job of a run makes the stream again
-def _fitted_encoder(sentences: tuple[str, ...], width: int, seed: int) -> TextEncoder:
-    return TextEncoder(width, seed).fit(sentences)
-
-
 def _read(path: Path) -> dict:
     if not path.is_file():
         raise MissingDataError(
@@ -100,52 +84,39 @@ def _read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-class TextEncoder:
-    """Sentences as rows of `width` numbers.
+@lru_cache(maxsize=1)  # every job of a run makes the stream again
+def sentence_encoder(root: str | Path, seed: int = 0) -> Callable[[Iterable[str]], Tensor]:
+    """What makes (n, 768) float32 of sentences: rows of length 8, or zeros without known n-grams.
 
-    Tf-idf weights of n-grams (one or two words, two to four characters) are projected onto the
-    first singular vectors, each divided by the square root of its singular value; rows are scaled
-    to length 8 (Deerwester et al., 1990).
+    Tf-idf weights of n-grams (one or two words, two to four characters) that two training
+    sentences or more share are projected onto the first singular vectors, each divided by the
+    square root of its singular value (Deerwester et al., 1990). Intents are not looked at.
 
-    - width: numbers per sentence (768).
-    - seed: of the randomised decomposition (0).
+    - root: as in `clinc150`.
+    - seed: of the randomised decomposition.
     """
+    words = CountVectorizer(ngram_range=(1, 2), min_df=2, dtype=np.float32)
+    characters = CountVectorizer(analyzer="char_wb", ngram_range=(2, 4), min_df=2, dtype=np.float32)
+    sentences = clinc150_sentences(root)
+    ngrams = make_union(words, characters).fit(sentences)
+    # `fit_transform` would keep other orders inside of rows, whose sums round otherwise.
+    counts = _damped(ngrams.transform(sentences))
+    tfidf = TfidfTransformer().fit(counts)
+    decomposed = TruncatedSVD(WIDTH, n_iter=3, random_state=seed).fit(tfidf.transform(counts))
+    turned = decomposed.components_.T / np.sqrt(decomposed.singular_values_)
+    projection = tfidf.idf_[:, None] * turned
+    # Half precision, in which the measured encoders were stored.
+    rounded = (projection / np.abs(projection).max()).astype(np.float16).astype(np.float32)
 
-    def __init__(self, width: int = 768, seed: int = 0) -> None:
-        self.width = width
-        self.seed = seed
-        self._ngrams: dict[str, list[str]] = {}
-
-    def fit(self, sentences: Iterable[str]) -> TextEncoder:
-        """Learns the n-grams that two sentences or more share, and their projection."""
-        sentences = list(sentences)
-        for kind, settings in NGRAMS.items():
-            vocabulary = CountVectorizer(min_df=2, **settings).fit(sentences).vocabulary_
-            self._ngrams[kind] = sorted(vocabulary)
-        counts = _counts(sentences, self._ngrams)
-        tfidf = TfidfTransformer().fit(counts)
-        decomposed = TruncatedSVD(self.width, n_iter=3, random_state=self.seed)
-        decomposed.fit(tfidf.transform(counts))
-        turned = decomposed.components_.T / np.sqrt(decomposed.singular_values_)
-        projection = tfidf.idf_[:, None] * turned
-        # Half precision, in which the measured encoders were stored.
-        rounded = (projection / np.abs(projection).max()).astype(np.float16)
-        self._projection = rounded.astype(np.float32)
-        return self
-
-    def transform(self, sentences: Iterable[str]) -> Tensor:
-        """(n, width) float32 rows of length 8, zeros for a sentence without any known n-gram."""
-        rows = _counts(list(sentences), self._ngrams) @ self._projection
+    def encode(sentences: Iterable[str]) -> Tensor:
+        rows = _damped(ngrams.transform(sentences)) @ rounded
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         return torch.from_numpy(rows * (NORM / np.where(lengths > 0, lengths, 1)))
 
+    return encode
 
-def _counts(sentences: Sequence[str], ngrams: Mapping[str, Sequence[str]]) -> Any:
-    """1 + log of how often a sentence has each n-gram, 0 for none: sparse (n, n-grams) float32."""
-    blocks = []
-    for kind, known in ngrams.items():
-        vectorizer = CountVectorizer(vocabulary=known, dtype=np.float32, **NGRAMS[kind])
-        blocks.append(vectorizer.transform(sentences))
-    counts = hstack(blocks, format="csr")
+
+def _damped(counts: Any) -> Any:
+    """1 + log of how often a sentence has each n-gram, 0 for none."""
     counts.data = 1 + np.log(counts.data)
     return counts

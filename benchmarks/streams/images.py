@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from impresslearn.checks import check_integer
-from impresslearn.data import MEMORY_LIMIT, Examples, Preprocessing
+from impresslearn.data import Examples, Preprocessing
 from impresslearn.data.images import class_images
 from impresslearn.errors import InputError
 from impresslearn.streams import Stream, Task
@@ -15,37 +14,29 @@ from impresslearn.streams.draws import draw_class_groups, seeded, stratified_sam
 from impresslearn.streams.pixels import Pixels, flip_and_shift, rotate
 from impresslearn.streams.standard import mnist_splits
 
-CLASSES, TEST_SIZE = 5, 500  # of a customer
+CLASSES, SIZE, TEST_SIZE = 5, 100, 500  # of a customer
 BASIS, BASIS_SIZE = 12, 2000  # masks are learned from the first customers, with more images
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's training pixels
 
 
-def mnist_customers(
-    tasks: int = 200,
-    seed: int = 0,
-    root: str | Path = "data",
-    download: bool = True,
-    train_size: int = 100,
-) -> Stream:
+def mnist_customers(root: str | Path, tasks: int = 200, seed: int = 0) -> Stream:
     """Each task shows five classes of MNIST, turned by the customer's angle, in few images.
 
     - tasks: the number of customers, "customer-0", ... Angle, classes and images of a customer
       depend on its number and the seed alone.
-    - root, download: as in `rotated_mnist`.
-    - train_size: training images per customer, stratified. Customers may share images, but no
-      training image is another customer's test image.
+    - root: as in `rotated_mnist`; nothing is downloaded.
 
-    Inputs are as in `rotated_mnist`; `task.settings` holds the angle (degrees) and the classes.
-    Raises InputError for settings out of range, MissingDataError without MNIST.
+    Images are stratified. Customers may share some, but no training image is another customer's
+    test image. Inputs are as in `rotated_mnist`; `task.settings` holds the angle (degrees) and the
+    classes. Raises MissingDataError without MNIST.
     """
-    check_integer("tasks", tasks, 1)
-    all_train, all_test = mnist_splits(root, download)
+    all_train, all_test = mnist_splits(root, download=False)
     made = []
     for number in range(tasks):
         generator = seeded(seed, "customer", number)
         angle = float(generator.uniform(0, 360))
         classes = sorted(generator.permutation(10)[:CLASSES].tolist())
-        size = BASIS_SIZE if number < BASIS else train_size
+        size = BASIS_SIZE if number < BASIS else SIZE
         train = _draw(size, all_train, classes, generator)
         test = _draw(TEST_SIZE, all_test, classes, generator)
         load_train = partial(_turned, all_train, train, angle)
@@ -60,7 +51,6 @@ def _draw(
 ) -> np.ndarray:
     """Positions of `size` images of these classes."""
     candidates = np.flatnonzero(np.isin(pixels.labels, classes))
-    check_integer("train_size", size, len(classes), len(candidates) + 1)
     return candidates[stratified_sample(pixels.labels[candidates], size, generator)]
 
 
@@ -74,7 +64,6 @@ def split_imagenet(
     classes_per_task: int = 10,
     size: int = 224,
     seed: int = 0,
-    memory_limit: int = MEMORY_LIMIT,
 ) -> Stream:
     """The classes of ROOT/train, in a seeded order, cut into tasks "imagenet-00", ...
 
@@ -82,18 +71,14 @@ def split_imagenet(
       Tiny-ImageNet, or any folder of this layout.
     - tasks: by default all classes are used.
     - size: pixels of the shorter side after resizing; the centre square is kept.
-    - memory_limit: splits of more bytes are read from disk in each epoch.
 
     Inputs are (n, 3, size, size), normalised; labels are the folder names. Training images are
     mirrored at random and shifted by up to a sixteenth of their size.
     Raises InputError for classes without test images, MissingDataError for a missing folder.
     """
     root = Path(root)
-    load = partial(
-        load_images,
-        preprocessing=Preprocessing(size=size, mean=MEAN, std=STD),
-        memory_limit=memory_limit,
-    )
+    preprocessing = Preprocessing(size=size, mean=MEAN, std=STD)
+    load = partial(load_images, preprocessing=preprocessing)
     train, test = class_images(root / "train"), class_images(root / "val")
     made = []
     groups = draw_class_groups(list(train), tasks, classes_per_task, seed)

@@ -6,10 +6,10 @@ and recipes a scale uses. The modules beside this one hold the jobs.
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from benchmarks.targets import parameters
 from benchmarks.targets.plan import Plan, Planned, Table, Target, read_tables, resolved, table_of
 from impresslearn.checks import check_choice
 
@@ -24,9 +24,8 @@ def find_target(name: str) -> Target:
     check_choice("the target", name, read_tables("targets.toml")["target"])
     entry = table_of("targets.toml", f"target.{name}")
     texts = {key: entry[key] for key in ("title", "claim", "expects", "cost")}
-    if name == "parameters":
-        return Target(name, **texts, plan=parameters.plan)
-    return Target(name, **texts, plan=lambda scale: _plan(entry, scale))
+    plan = _function(entry["plan"]) if "plan" in entry else partial(_plan, entry)
+    return Target(name, **texts, plan=plan)
 
 
 def _function(path: str) -> Any:

@@ -6,7 +6,7 @@ A seed stands for a network and an order of tasks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.jobs import Job
@@ -54,10 +54,6 @@ class Benchmark:
     def data_settings(self) -> dict[str, Any]:
         """The settings of `load_task` that say how much of a task's data is used."""
         return {key: self.task[key] for key in OF_THE_DATA if key in self.task}
-
-    def in_order(self, order: int) -> Benchmark:
-        """The same with another seed for the stream than for the network."""
-        return replace(self, stream={**self.stream, "seed": order})
 
     def place(self, seed: int, task: int) -> dict[str, Any]:
         """The settings that say where: stream, task and network."""
@@ -115,11 +111,6 @@ class Benchmark:
             "unseen_tasks": self.unseen,
             "unlabelled_inputs": self.gn_inputs,
         }
-
-
-def disjoint_masks(count: int, seed: int = 0) -> dict[str, Any]:
-    """Settings of a bank of random masks that share the weights out among themselves."""
-    return {"count": count, "seed": seed, "disjoint": True}
 
 
 def find_benchmark(name: str, scale: str) -> Benchmark:

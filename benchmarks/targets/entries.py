@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.jobs import Job
-from benchmarks.targets.benchmarks import Benchmark, disjoint_masks, find_benchmark
+from benchmarks.targets.benchmarks import Benchmark, find_benchmark
 from benchmarks.targets.plan import VALUES, Planned, Row, Table, table_of
 from benchmarks.work.learning import adapt_network, learn_by_name, learn_by_settings
 from impresslearn.learner.presets import preset as find_preset
@@ -158,7 +158,7 @@ def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
     }
     masks = entry.get("masks", masks)
     if masks and masks != "basis":
-        settings["random"] = disjoint_masks(masks) | {"kernels": True}
+        settings["random"] = {"count": masks, "seed": 0, "disjoint": True, "kernels": True}
     if entry.get("features") == "learned":
         settings["features"] = list(range(benchmark.basis))
     return settings
@@ -171,9 +171,8 @@ def _recipe(entry: Table) -> dict[str, Any]:
 def benchmark_of_evaluation(name: str, scale: str) -> Benchmark:
     """The benchmark of scale `small` or smoke, with the seeds of its evaluation."""
     benchmark = find_benchmark(name, "small" if scale == "paper" else scale)
-    return replace(
-        benchmark, seeds=tuple(_frontier_methods(benchmark, scale)["evaluation"]["seeds"])
-    )
+    evaluation = _frontier_methods(benchmark, scale)["evaluation"]
+    return replace(benchmark, seeds=tuple(evaluation["seeds"]))
 
 
 def accuracy_and_bytes(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
@@ -205,10 +204,8 @@ def with_budgets(rows: list[Row]) -> list[Row]:
         row: Row = {"benchmark": name, "role": "budget", "budget": budget}
         fitting = means[(means["benchmark"] == name) & (means["prediction_bytes"] <= budget)]
         is_ours = fitting["method"].str.startswith(OURS)
-        for side, accuracy, which in (
-            ("ours", "accuracy", is_ours),
-            ("other", "other_accuracy", ~is_ours),
-        ):
+        sides = ("ours", "accuracy", is_ours), ("other", "other_accuracy", ~is_ours)
+        for side, accuracy, which in sides:
             if which.any():
                 best = fitting.loc[fitting.loc[which, "accuracy"].idxmax()]
                 row[side] = f"{best['method']}: {best['setting']}"

@@ -25,6 +25,10 @@ SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
 TASK_FREE_SEEDS = (0, 1, 2)
 OVERLAPPING = 10
 OVERLAPS = ("measured", "expected", "by_layer", "expected_by_layer")
+KINDS_OF_OVERLAP = (
+    ("", "measured", "by_layer"),
+    (", if independent", "expected", "expected_by_layer"),
+)
 
 
 def comparison(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
@@ -127,11 +131,8 @@ def by_layer(rows: list[Row]) -> list[Row]:
     rows_by_layer = []
     for row in rows:
         common = {key: value for key, value in row.items() if key not in OVERLAPS}
-        for kind, key in (("", "measured"), (", if independent", "expected")):
-            layers = row["by_layer" if key == "measured" else "expected_by_layer"]
-            group = f"{row['method']}{kind}"
-            for layer, value in [("all", row[key]), *enumerate(layers, start=1)]:
-                rows_by_layer.append(
-                    {**common, "group": group, "layer": str(layer), "overlap": value}
-                )
+        for kind, key, layers in KINDS_OF_OVERLAP:
+            named = {**common, "group": f"{row['method']}{kind}"}
+            for layer, value in [("all", row[key]), *enumerate(row[layers], start=1)]:
+                rows_by_layer.append({**named, "layer": str(layer), "overlap": value})
     return rows_by_layer

@@ -82,7 +82,8 @@ def task_order(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     most = MOST_MASKS[benchmark.name] if scale == "small" else max(benchmark.counts)
     counts = [count for count in benchmark.counts if count <= most]
     for sparsity, count, order in product(benchmark.sparsities, counts, ORDERS):
-        ordered = benchmark.in_order(order)
+        # Another seed for the stream than for the network.
+        ordered = replace(benchmark, stream={**benchmark.stream, "seed": order})
         masks = ordered.heterogeneous(seed, count, sparsity)
         columns = {
             "method": "heterogeneous",

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from benchmarks.jobs import JobContext, Outcome
-from benchmarks.streams.clinc import TextEncoder, clinc150_sentences
+from benchmarks.streams.clinc import clinc150_sentences, sentence_encoder
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import masked_weights, mixture_of
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
@@ -51,18 +51,12 @@ def compare_masks(settings: Settings, needs: Sequence[Outcome], place: JobContex
     """
     overlap = load_bank(load_backbone(settings, place), needs).overlap()
     pairs = ~torch.eye(len(needs), dtype=torch.bool)
-
-    def over_pairs(values: torch.Tensor) -> float:
-        return float(values[pairs].mean())
-
-    return Outcome(
-        {
-            "measured": over_pairs(overlap.measured),
-            "expected": over_pairs(overlap.expected),
-            "by_layer": [over_pairs(layer) for layer in overlap.by_layer],
-            "expected_by_layer": [over_pairs(layer) for layer in overlap.expected_by_layer],
-        }
-    )
+    values: dict[str, Any] = {}
+    for name in ("measured", "expected"):
+        values[name] = float(getattr(overlap, name)[pairs].mean())
+    for name in ("by_layer", "expected_by_layer"):
+        values[name] = [float(layer[pairs].mean()) for layer in getattr(overlap, name)]
+    return Outcome(values)
 
 
 def infer_task(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
@@ -77,10 +71,10 @@ def infer_task(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
     bank = load_bank(backbone, needs)
     name, _, test = load_task(settings, place)
     classes = len(classes_of(test.labels))
-    choices = [
-        _basis_task(backbone, bank, position, classes, statistics_of(backbone, outcome))
-        for position, outcome in enumerate(needs)
-    ]
+    choices = []
+    for position, outcome in enumerate(needs):
+        statistics = statistics_of(backbone, outcome)
+        choices.append(_basis_task(backbone, bank, position, classes, statistics))
     count = min(settings["inputs"], len(test))
     chosen = np.random.default_rng(0).choice(len(test), count, replace=False)
     how = settings.get("method_settings", {})
@@ -240,8 +234,8 @@ def _foreign(
         yield "unseen tasks", torch.cat(list(map(_inputs, others)))
     if settings["stream"]["name"] == "clinc150":
         folder = Path(place.data) / settings["stream"]["folder"]
-        encoder = TextEncoder().fit(clinc150_sentences(folder))
-        yield "out of scope", encoder.transform(clinc150_sentences(folder, "oos_test"))
+        encode = sentence_encoder(folder)
+        yield "out of scope", encode(clinc150_sentences(folder, "oos_test"))
         return
     held = torch.cat([inputs[: len(inputs) // 2][:512] for inputs in list(tests.values())[:10]])
     low, high = float(held.min()), float(held.max())

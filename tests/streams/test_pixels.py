@@ -1,5 +1,7 @@
 """Pixel transforms agree with scipy and torch, and what is random is the same on every machine."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -43,19 +45,13 @@ def test_augmentation_pads_crops_and_mirrors_as_its_generator_says():
     assert torch.equal(moved, again)
     assert not torch.equal(moved, other)
     assert torch.equal(x, images(64, 2, 6, 7))
-    seen = set()
+    seen, moves = set(), list(product([False, True], range(-2, 3), range(-2, 3)))
     for image, result in zip(x, moved, strict=True):
-        found = [
-            (mirror, down, right)
-            for mirror in (False, True)
-            for down in range(-2, 3)
-            for right in range(-2, 3)
-            if torch.equal(padded_and_cropped(image, mirror, down, right), result)
-        ]
+        found = [each for each in moves if torch.equal(padded_and_cropped(image, *each), result)]
         assert len(found) == 1
         seen.add(found[0])
-    assert {mirror for mirror, _, _ in seen} == {False, True}
-    assert {down for _, down, _ in seen} == {right for _, _, right in seen} == set(range(-2, 3))
+    mirrors, downs, rights = map(set, zip(*seen, strict=True))
+    assert (mirrors, downs, rights) == ({False, True}, set(range(-2, 3)), set(range(-2, 3)))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import importlib.util
 import pickle
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.error import URLError
 
 import numpy as np
@@ -148,9 +149,7 @@ needs_torchvision = pytest.mark.skipif(
 
 @pytest.fixture
 def no_network(monkeypatch):
-    def unreachable(*args, **kwargs):
-        raise URLError("no route to host")
-
+    unreachable = Mock(side_effect=URLError("no route to host"))
     for name in ("mnist", "cifar"):
         module = import_torchvision(f"torchvision.datasets.{name}")
         monkeypatch.setattr(module, "download_and_extract_archive", unreachable)
@@ -175,19 +174,13 @@ assert torchvision.datasets is datasets
     in_a_new_process("-c", code)
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
+def test_what_stops_its_import_is_told_in_one_line(monkeypatch, tmp_path):
+    for fault, message in (
         (ModuleNotFoundError("gone", name="torchvision"), r"pip install 'impresslearn\[vision\]'"),
         (RuntimeError("bad build"), "cannot be imported: bad build"),
-    ],
-)
-def test_what_stops_its_import_is_told_in_one_line(fault, message, monkeypatch, tmp_path):
-    def fail(name):
-        raise fault
-
-    monkeypatch.setattr(importlib, "import_module", fail)
-    refused(message, rotated_mnist, root=tmp_path, error=MissingDependencyError)
+    ):
+        monkeypatch.setattr(importlib, "import_module", Mock(side_effect=fault))
+        refused(message, rotated_mnist, root=tmp_path, error=MissingDependencyError)
 
 
 @needs_torchvision
