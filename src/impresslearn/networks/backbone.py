@@ -75,12 +75,9 @@ class Backbone(ReadOnlySettings):
     flattened; `has_statistics`, whether batch norms have running statistics, of all tasks together
     (`shares_statistics`) or of each task (`has_task_statistics`); `logits_reader`, which takes the
     logits out of the module's output, None if the output is a tensor or nothing was computed yet;
-    `changing`, the attributes that a pass changes, by the name of the module that has them: every
-    pass begins with their first values; `checked`, whether `check_passes` has seen inputs, and
-    `seen_shape`, the shape of one of them if they are one tensor; `checked_heads`, the numbers of
-    outputs with which heads of the tasks' own were tried;
-    `head_bias`, where the bias of a task's own head starts: 1 in front of a ReLU, which has no
-    gradient at 0.
+    `checked`, whether `check_passes` has seen inputs, and `seen_shape`, the shape of one of them if
+    they are one tensor; `head_bias`, where the bias of a task's own head starts: 1 in front of a
+    ReLU, which has no gradient at 0.
 
     Raises InputError for settings that do not fit the module.
     """
@@ -131,10 +128,9 @@ class Backbone(ReadOnlySettings):
         layers = maskable_layers(module, skip, include)
         self.layers = tuple(layer for layer in layers if layer.name not in self._head_shapes)
         self.vocabulary = vocabulary_of(module)
-        self.changing: dict[str, tuple[str, ...]] = {}
         self.checked = False
-        self.checked_heads: set[int] = set()
         self.seen_shape: Sequence[int] | None = None
+        self._restores = True
         self.head_bias = 0.0
         self.logits_reader = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
@@ -268,7 +264,8 @@ class Backbone(ReadOnlySettings):
         if not isinstance(inputs, Inputs):
             inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
         view = self._view(mode)
-        kept = self._attributes(view)
+        # Every pass of a user's module begins with the attributes that it had at first.
+        kept = attributes_of(view) if self.spec is None and self._restores else []
         own_device = self.device if device_is_set.get() else nullcontext()
         try:
             # Not strict: views for batch statistics lack the buffers that others pass in.
@@ -283,10 +280,9 @@ class Backbone(ReadOnlySettings):
                 raise InputError(line) from error
             raise
         finally:
-            for owner, attributes, added in kept:
-                for key in added & vars(owner).keys():
-                    del vars(owner)[key]
-                vars(owner).update(attributes)
+            for attributes, first in kept:
+                attributes.clear()
+                attributes.update(first)
         if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
             by_key = isinstance(logits, Mapping)
             if "logits" in logits if by_key else hasattr(logits, "logits"):
@@ -472,15 +468,6 @@ class Backbone(ReadOnlySettings):
         self._local = threading.local()
         vars(self).update(weights=weights, small=small, device=like.device, dtype=like.dtype)
 
-    def _attributes(self, view: nn.Module) -> list[tuple[nn.Module, dict[str, Any], set[str]]]:
-        """The attributes that a pass changes, as they are before it, and the names it adds."""
-        kept = []
-        for name, changed in self.changing.items():
-            owner = view.get_submodule(name)
-            present = {key: vars(owner)[key] for key in changed if key in vars(owner)}
-            kept.append((owner, present, set(changed) - present.keys()))
-        return kept
-
     def _view(self, mode: Mode) -> nn.Module:
         """The copy of the module's structure in which this thread runs a mode."""
         views = self._local.__dict__
@@ -507,22 +494,31 @@ class Backbone(ReadOnlySettings):
         return view
 
     @torch.no_grad()
-    def called_last(self, inputs: Tensor | Inputs) -> str | None:
-        """What is called after the layer defined last, and what to do; None for nothing."""
+    def head_advice(self, inputs: Tensor | Inputs) -> str:
+        """What to do about a layer defined last that does not give the logits."""
+        assert self.own_head is not None
+        name = self.own_head.name
+        view, called = copy.deepcopy(self)._view("eval"), [name]
+        for prefix, part in view.named_modules():
+            if prefix and next(part.parameters(recurse=False), None) is not None:
+                weight = f"{prefix}.weight"
+                part.register_forward_pre_hook(lambda *_, weight=weight: called.append(weight))
         if isinstance(inputs, Tensor):
             inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
-        view, called = copy.deepcopy(self)._view("eval"), [""]
-        for name, part in view.named_modules():
-            if next(part.parameters(recurse=False), None) is not None:
-                part.register_forward_pre_hook(lambda *_, name=name: called.append(name))
         with suppress(Exception):  # its error was met before
             view(*inputs.arguments, **inputs.named)
-        last, kind = called[-1], type(view.get_submodule(called[-1]))
-        if not last or (self.own_head and f"{last}.weight" == self.own_head.name):
-            return None
-        if issubclass(kind, MASKABLE):
-            return f"{last} is called last; define {last} last"
-        return f"{last}, a {kind.__name__}, is called last; let an nn.Linear be last"
+        last = called[-1].removesuffix(".weight")
+        kind = type(view.get_submodule(last))
+        reason = f"{last}, a {kind.__name__}, is called last; let an nn.Linear be last"
+        if called[-1] == name:
+            needs = f"the network changes its outputs, or needs {self.num_classes} of them"
+            reason = f"{needs}; return its outputs as they are"
+        elif issubclass(kind, MASKABLE):
+            reason = f"{last} is called last; define {last} last"
+        return (
+            f"{name}, the layer that was defined last, does not give the logits: {reason}, or use "
+            'head="shared"'
+        )
 
     def _advice(self, got: tuple[int, ...] | str, inputs: Inputs) -> str:
         """What to do about a network that returns something else than logits."""
@@ -534,11 +530,7 @@ class Backbone(ReadOnlySettings):
         if self.own_head is None or got[0] != rows:
             of_classes = f"adapt it with num_classes={got[1]}"
             return of_classes if got[0] == rows else "expected one row for each input"
-        reason = self.called_last(inputs) or "what follows it changes their number; return them all"
-        return (
-            f"{self.own_head.name}, the layer that was defined last, does not give the logits: "
-            f'{reason}, or use head="shared", num_classes={got[1]}'
-        )
+        return f"{self.head_advice(inputs)}, num_classes={got[1]}"
 
     def _explained(self, error: Exception, inputs: Inputs) -> str | None:
         """One line about unsuitable inputs, or None for an error that is about something else."""
@@ -561,6 +553,11 @@ class Backbone(ReadOnlySettings):
             dimensions = f"inputs of {int(sizes[1]) - 1} dimensions each, got {int(sizes[2]) - 1}"
             message = f"a layer takes {dimensions}"
         return f"{where}: {message}; give batches of the shape and type that it was made for"
+
+
+def attributes_of(module: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The attributes of every submodule, and what they are now."""
+    return [(vars(part), dict(vars(part))) for part in module.modules()]
 
 
 def _fits(shape: Sequence[int], wanted: Shape) -> bool:

@@ -32,7 +32,7 @@ Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 CHECK_EVERY = 50
 # Steps in which a gradient must have come back to every weight, and one that is not 0.
-WATCHED, NOT_ZERO = 2, 4
+WATCHED = 4
 SMALLEST_BATCH = 16
 
 Loss = Callable[[Tensor | Inputs, Tensor], Tensor]
@@ -296,7 +296,7 @@ class Objective:
     def __init__(self, training: TaskTraining, trained: Trainable) -> None:
         self._training, self._gathering, self._trained = training, training, trained
         self._step = self._last = 0  # the last step in which norm statistics are gathered
-        self._reached: dict[str, Tensor] = {}  # weights that a gradient came back to: any beside 0?
+        self._reached: dict[str, Tensor | None] = {}  # gradients of weights: any beside 0?
         self._frozen = training.phase.statistics or {}
         self._gathered = {name: values.clone() for name, values in self._frozen.items()}
         if trained.fold and training.folds:
@@ -310,56 +310,55 @@ class Objective:
         training = self._gathering if self._step < self._last else self._training
         self._step += 1
         weights, cost = self._trained.step_weights()
-        if self._step <= NOT_ZERO:
+        if self._step <= WATCHED:
             weights = dict(weights)
             for name, weight in weights.items():
                 if weight.requires_grad:
+                    self._reached.setdefault(name, None)
                     # A separate node: layers that are mixed together all get a gradient.
                     weights[name] = weight.view_as(weight)
-                    weights[name].register_hook(partial(_note, self._reached, name))
-        if self._step in (WATCHED + 1, NOT_ZERO + 1):
-            self._check_reached(weights, self._reached, zeros=self._step > NOT_ZERO)
+                    weights[name].register_hook(partial(self._note, name))
         value = training.loss(weights, inputs, targets) + cost
-        if not value.requires_grad:
-            self._check_reached(weights, {})
+        if self._step == WATCHED + 1 or not value.requires_grad:
+            self._check_reached()
         return value
 
     def end(self) -> None:
         """What has to be done after the last step."""
         self._fold()  # where fold_after is 1
+        if self._step <= WATCHED:
+            self._check_reached()
 
     def _fold(self) -> None:
         if self._trained.fold and self._step == self._last > 0:
             self._trained.fold(self._gathered, self._frozen)
 
-    def _check_reached(
-        self, weights: Weights, reached: Mapping[str, Tensor], zeros: bool = False
-    ) -> None:
-        """Raises InputError for weights that no gradient reached, and perhaps warns of zeros."""
-        backbone = self._training.backbone
-        trained = [name for name, weight in weights.items() if weight.requires_grad]
-        if missing := [name for name in trained if name not in reached]:
-            names = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
+    def _note(self, name: str, gradient: Tensor | None) -> None:
+        if gradient is not None:  # an autograd.Function may give none
+            # Looking at it now would wait for the GPU.
+            known = self._reached[name]
+            found = gradient.detach().any()
+            self._reached[name] = found if known is None else known | found
+
+    def _check_reached(self) -> None:
+        """Raises InputError for weights that no gradient reached, and warns of zeros."""
+        backbone, reached = self._training.backbone, self._reached
+        missing = [name for name, found in reached.items() if found is None]
+        names = missing or [name for name, found in reached.items() if not found]
+        listed = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
+        if missing:
             raise InputError(
-                f"no gradient reaches {names} of {backbone.name}: its forward does not use "
+                f"no gradient reaches {listed} of {backbone.name}: its forward does not use "
                 "them, or runs them under torch.no_grad(), detach() or activation checkpointing; "
                 "change that, or leave them unmasked by adapt(..., skip=[...])"
             )
-        still = [name for name in weights if not reached.get(name, True)]
-        if zeros and still and backbone.spec is None:
-            names = ", ".join(still[:5]) + (" and others" if len(still) > 5 else "")
+        if names and backbone.spec is None:
             warn_caller(
-                f"the gradient of {names} of {backbone.name} is 0 so far, so training does "
+                f"the gradient of {listed} of {backbone.name} is 0 so far, so training does "
                 "not change them: what follows is flat, as sign, round and dead ReLUs are, or "
                 "multiplies by 0",
                 NotLearnedWarning,
             )
-
-
-def _note(reached: dict[str, Tensor], name: str, gradient: Tensor | None) -> None:
-    if gradient is not None:  # an autograd.Function may give none
-        # Looking at it now would wait for the GPU.
-        reached[name] = gradient.detach().any() | reached.get(name, False)
 
 
 def endless_batches(
