@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 from impresslearn.checks import check_kind
 from impresslearn.data import Inputs
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.export.module import TaskModel, export_module, merged_network
+from impresslearn.export.module import ExportedTask, TaskModel, merged_network
 from impresslearn.files import check_place, write_file
 
 FORMATS = ("safetensors", "onnx", "pt2")
@@ -97,7 +97,7 @@ def _weights(task: TaskModel) -> bytes:
 
 def _program(task: TaskModel, example: Any) -> bytes:
     """The content of a .pt2 file."""
-    program = _traced(task, export_module(task).cpu(), task.example_inputs(example))
+    program = _traced(task, ExportedTask(task).cpu(), task.example_inputs(example))
     data = io.BytesIO()
     metadata = json.dumps(task.metadata(), ensure_ascii=False)
     with _one_line(f"torch cannot save {task.backbone.name}", "a .safetensors file can be"):
@@ -111,10 +111,10 @@ def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
         if find_spec(package) is None:
             line = f"exporting to ONNX needs {package}: pip install 'impresslearn[onnx]'"
             raise MissingDependencyError(line)
-    inputs, names = task.example_inputs(example), ["input"]
-    if isinstance(inputs, Inputs):
-        names = [key if isinstance(key, str) else f"input_{key}" for key, _ in inputs.items()]
-    module = export_module(task).cpu()
+    inputs = task.example_inputs(example)
+    names = [key if isinstance(key, str) else f"input_{key}" for key, _ in inputs.items()]
+    names = ["input"] if names == ["input_0"] else names
+    module = ExportedTask(task).cpu()
     program = _traced(task, module, inputs)
     failed = f"{task.backbone.name} cannot be translated to ONNX"
     with _one_line(failed, "a .pt2 or .safetensors file can be written without"):
@@ -136,20 +136,20 @@ def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
 
 @torch.no_grad()
 def _verify(
-    task: TaskModel, module: nn.Module, model: bytes, example: Tensor | Inputs, names: list[str]
+    task: TaskModel, module: nn.Module, model: bytes, example: Inputs, names: list[str]
 ) -> None:
     """Raises ImpressLearnError unless onnxruntime computes the logits of the module."""
     rows, dtype = 16, task.backbone.dtype
     generator = torch.Generator().manual_seed(0)
-    if isinstance(example, Inputs):  # only the network knows which of them are ids
+    first, *others = example.tensors
+    shape = (rows, *first.shape[1:])
+    if others:  # only the network knows which of them are ids
         inputs = example[torch.arange(rows) % len(example)]
-    elif example.is_floating_point():
-        shape = (rows, *example.shape[1:])
-        inputs = Inputs(torch.randn(shape, generator=generator).to(example.dtype))
+    elif first.is_floating_point():
+        inputs = Inputs(torch.randn(shape, generator=generator).to(first.dtype))
     else:
-        top = 256 if example.dtype == torch.uint8 else task.backbone.vocabulary or 2
-        shape = (rows, *example.shape[1:])
-        inputs = Inputs(torch.randint(top, shape, generator=generator).to(example.dtype))
+        top = 256 if first.dtype == torch.uint8 else task.backbone.vocabulary or 2
+        inputs = Inputs(torch.randint(top, shape, generator=generator).to(first.dtype))
     expected = module(*inputs.arguments, **inputs.named).double()
     try:
         logits = _run(model, dict(zip(names, inputs.tensors, strict=True))).double()
@@ -181,22 +181,16 @@ def _run(model: bytes, inputs: dict[str, Tensor]) -> Tensor:
     return torch.from_numpy(session.run(["logits"], arrays)[0])
 
 
-def _traced(
-    task: TaskModel, module: nn.Module, example: Tensor | Inputs
-) -> torch.export.ExportedProgram:
-    """The program of a module on the CPU, for batches of any size like `example` (2, ...)."""
-    batch = {0: torch.export.Dim("batch")}
-    shapes: dict[str, Any] = {"inputs": (batch,)}
-    inputs = example if isinstance(example, Inputs) else Inputs(example)
-    if isinstance(example, Inputs):
-        # torch.export takes no **named: a graph gives the module one parameter per input.
-        graph, count = fx.Graph(), len(inputs.arguments)
-        names = [*(f"input_{place}" for place in range(count)), *inputs.named]
-        nodes: list[Any] = [graph.placeholder(name) for name in names]
-        named = dict(zip(inputs.named, nodes[count:], strict=True))
-        graph.output(graph.call_module("network", tuple(nodes[:count]), named))
-        module = fx.GraphModule({"network": module}, graph)
-        shapes = dict.fromkeys(names, batch)
+def _traced(task: TaskModel, module: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
+    """The program of a module on the CPU, for batches of any size like `inputs` (2, ...)."""
+    # torch.export takes no **named: a graph gives the module one parameter per input.
+    graph, count = fx.Graph(), len(inputs.arguments)
+    names = [*(f"input_{place}" for place in range(count)), *inputs.named]
+    nodes: list[Any] = [graph.placeholder(name) for name in names]
+    named = dict(zip(inputs.named, nodes[count:], strict=True))
+    graph.output(graph.call_module("network", tuple(nodes[:count]), named))
+    module = fx.GraphModule({"network": module}, graph)
+    shapes = {name: {0: torch.export.Dim("batch")} for name in names}
     failed = f"torch.export cannot trace {task.backbone.name}"
     with _one_line(failed, "a .safetensors file needs no tracing"), torch.no_grad():
         return torch.export.export(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,7 +31,6 @@ class TaskModel:
     - name: of the task.
     - classes: its labels; logit k stands for classes[k].
     - preprocessing: of an export's inputs; None if they come prepared.
-    - version: of the task, 1 for one that was never updated.
     """
 
     backbone: Backbone
@@ -40,7 +38,6 @@ class TaskModel:
     name: str
     classes: tuple[Label, ...]
     preprocessing: Preprocessing | None = None
-    version: int = 1
 
     def logits(self, inputs: Tensor | Inputs) -> Tensor:
         """Logits (n, K) of prepared inputs; raises InputError if they are not finite."""
@@ -68,7 +65,7 @@ class TaskModel:
             "library_version": __version__,
         }
 
-    def example_inputs(self, example: object) -> Tensor | Inputs:
+    def example_inputs(self, example: object) -> Inputs:
         """Two inputs (2, ...) on the CPU for tracing: the example's first, or zeros.
 
         They have the backbone's input_dtype, or are uint8 where the task takes raw pixels; with a
@@ -83,7 +80,8 @@ class TaskModel:
             if len(inputs) == 0:
                 raise InputError("example holds no input; expected a batch (n, ...) of one or more")
             # Tracing takes a batch of one for a size that never changes.
-            return inputs[torch.arange(2) % len(inputs)].to("cpu", dtype)
+            two = inputs[torch.arange(2) % len(inputs)].to("cpu", dtype)
+            return two if isinstance(two, Inputs) else Inputs(two)
         shape = backbone.input_shape if raw is None or raw.shape is None else raw.shape
         sizes = [size for size in shape or () if size is not None]
         if shape is None or len(sizes) < len(shape):
@@ -92,16 +90,23 @@ class TaskModel:
                 f"{backbone.name} takes inputs of any size{accepted}; pass example=, a batch of "
                 "inputs of the size to export for"
             )
-        return torch.zeros(2, *sizes, dtype=dtype)
+        return Inputs(torch.zeros(2, *sizes, dtype=dtype))
 
 
 class ExportedTask(nn.Module):
     """One task as a module: inputs (n, ...) to logits (n, K); logit k stands for classes[k].
 
-    - task: what to export.
+    - task: of `learner.task_model`.
+
+    The module is in evaluation mode, shares no tensor with the backbone, requires no gradients and
+    is on the backbone's device. Its inputs have the backbone's input_dtype, or are raw where the
+    task has a preprocessing (uint8 for pixels, floats otherwise). The logits are bit-identical to
+    the learner's for a batch of up to 1024 inputs.
 
     Attributes: task (its name), classes (its labels) and networks, the network with the task's
     weights in it (several for a readout, whose logits are added).
+
+    Raises InputError for a task that is still learned.
     """
 
     def __init__(self, task: TaskModel) -> None:
@@ -117,15 +122,6 @@ class ExportedTask(nn.Module):
         self._copies = backbone.spec is None  # a user's module may change its inputs in place
         self._preprocessing = task.preprocessing
         self._dtype = backbone.input_dtype
-        self._mean: Tensor
-        self._std: Tensor
-        if task.preprocessing is not None and task.preprocessing.normalises:
-            # As buffers they move with the module; the network's state does not include them.
-            for name in ("mean", "std"):
-                numbers = torch.tensor(
-                    getattr(task.preprocessing, name), dtype=torch.float32, device=backbone.device
-                )
-                self.register_buffer(f"_{name}", numbers.reshape(-1), persistent=False)
         self.eval().requires_grad_(False)
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
@@ -154,39 +150,14 @@ class ExportedTask(nn.Module):
         """Raw inputs after the arithmetic of `Preprocessing.apply`, bit for bit."""
         settings = self._preprocessing
         assert settings is not None
-        if settings.pixels:
-            if raw.dtype != torch.uint8:
-                raise ValueError(f"expected raw inputs as pixels of uint8, got {raw.dtype}")
-            ready = raw.to(torch.float32) / 255
-        else:
-            if not raw.is_floating_point():
-                raise ValueError(f"expected raw inputs as floats, got {raw.dtype}")
-            ready = raw.to(torch.float32)
-        if settings.shape is not None:
-            shape = tuple(settings.shape)
-            got = tuple(raw.shape[1:])
-            # Flat inputs may be folded, and sizes of 1 come and go; anything else is shuffled.
-            if got not in (shape, (math.prod(shape),), tuple(s for s in shape if s > 1)):
-                raise ValueError(f"expected raw inputs of shape (n, *{shape}) or flat, got {got}")
-            ready = ready.reshape(-1, *shape)
-        if settings.normalises:
-            along_channels = [-1] + [1] * (ready.ndim - 2)
-            ready = (ready - self._mean.reshape(along_channels)) / self._std.reshape(along_channels)
-        return ready.to(self._dtype)
+        if raw.dtype != torch.uint8 if settings.pixels else not raw.is_floating_point():
+            kind = "pixels of uint8" if settings.pixels else "floats"
+            raise ValueError(f"expected raw inputs as {kind}, got {raw.dtype}")
+        values = raw.to(torch.float32)
+        return settings.arranged(values / 255 if settings.pixels else values).to(self._dtype)
 
 
-def export_module(task: TaskModel) -> ExportedTask:
-    """A module that maps inputs (n, ...) to the task's logits (n, K), K its number of classes.
-
-    - task: of `learner.task_model`.
-
-    The module is in evaluation mode, shares no tensor with the backbone, requires no gradients and
-    is on the backbone's device. Its inputs have the backbone's input_dtype, or are raw where the
-    task has a preprocessing (uint8 for pixels, floats otherwise). The logits are bit-identical to
-    the learner's for a batch of up to 1024 inputs. Raises InputError for a task that is still
-    learned.
-    """
-    return ExportedTask(task)
+export_module = ExportedTask
 
 
 @torch.no_grad()
