@@ -37,6 +37,7 @@ WRAPPERS = {
 Part = Literal["", "q", "k", "v", "transposed"]
 # The row blocks of a packed `in_proj_weight`, in order.
 THIRDS: tuple[Part, ...] = ("q", "k", "v")
+NO_LAYER = "{} has no maskable layer; expected an nn.Linear or nn.Conv in it"
 HeadKind = Literal["shared", "own"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 TunedKind = Literal["norm", "bias"]
@@ -128,16 +129,11 @@ def maskable_layers(
     Raises InputError if nothing is left and for a name that fits no weight.
     """
     layers = candidates(module)
-    if not layers:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
-    if include is None:
-        chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
-    else:
+    chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
+    if not layers or (include is None and not chosen):
+        raise InputError(NO_LAYER.format(type(module).__name__))
+    if include is not None:
         chosen = _matching("include", include, layers)
-    if not chosen:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has embeddings alone; put an nn.Linear behind them")
     skipped = _matching("skip", skip, layers)
     masked = tuple(layer for layer in chosen if layer not in skipped)
     if not masked:
@@ -180,14 +176,10 @@ def last_layer(module: nn.Module) -> tuple[str, nn.Module]:
 
     Raises InputError if there is none.
     """
-    last = None
-    for name, layer in module.named_modules():
+    for name, layer in reversed([*module.named_modules()]):
         if isinstance(layer, MASKABLE) or units_in_columns(layer):
-            last = name, layer
-    if last is None:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
-    return last
+            return name, layer
+    raise InputError(NO_LAYER.format(type(module).__name__))
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -291,11 +283,9 @@ def _unit(layer: nn.Module) -> float:
 
     The size of an output is the root mean square of the weights times the root of their fan-in.
     """
-    weight = None
-    for word in ("weight", "in_proj_weight", "q_proj_weight"):
-        weight = layer._parameters.get(word)
-        if weight is not None:
-            break
+    weight = layer._parameters.get("weight")
+    for word in ("in_proj_weight", "q_proj_weight"):
+        weight = layer._parameters.get(word) if weight is None else weight
     if weight is None or weight.is_meta or not weight.any():
         return 1.0
     size = float(weight.detach().cpu().double().square().mean().sqrt())

@@ -147,15 +147,12 @@ class TaskView:
         networks = (self.weights, *self.others)
         if not backbone.normalises_by_batch:
             batch_size = min(batch_size, rows_per_pass(inputs))
-        # One part needs no copy of its logits.
-        if len(inputs) <= batch_size:
-            return [compute(weights, inputs, self.statistics, self.mode) for weights in networks]
+        parts = inputs.split(even_parts(len(inputs), batch_size))
         results = []
         for weights in networks:
-            parts = []
-            for part in inputs.split(even_parts(len(inputs), batch_size)):
-                parts.append(compute(weights, part, self.statistics, self.mode))
-            results.append(torch.cat(parts))
+            found = [compute(weights, part, self.statistics, self.mode) for part in parts]
+            # One part needs no copy of its logits.
+            results.append(torch.cat(found) if len(found) > 1 else found[0])
         return results
 
 
@@ -243,13 +240,10 @@ class WeightCache:
             return weights
         weights = make()
         with self._lock:
-            # Another thread may have kept equal weights meanwhile: all threads share its tensors.
-            already = self._weights.get(name)
-            if already is not None:
-                return already
-            room = self.limit - self._weights.currsize
-            if _size(weights) <= (self.limit if evict_others else room):
-                self._weights[name] = weights
+            room = self.limit - (0 if evict_others else self._weights.currsize)
+            if name in self._weights or _size(weights) <= room:
+                # Another thread may have kept equal weights meanwhile: all threads share them.
+                weights = self._weights.setdefault(name, weights)
         return weights
 
 

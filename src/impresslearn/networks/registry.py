@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from math import sqrt
 from types import FunctionType
 from typing import Any, Literal, TypeVar, get_args
@@ -126,8 +125,12 @@ def create_backbone(
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
     check_known("no backbone", name, list_backbones())
-    seed, gain = check_integer("seed", seed, 0), _check_gain(gain, init)
-    num_classes = check_integer("num_classes", num_classes, 1)
+    check_choice("init", init, get_args(Init))
+    seed, num_classes = check_integer("seed", seed, 0), check_integer("num_classes", num_classes, 1)
+    init_version = check_integer("init_version", init_version, 1, INIT_VERSION + 1)
+    gain = check_number("gain", GAINS[init] if gain is None else gain)
+    if gain <= 0:
+        raise InputError(f"gain must be a positive number, got {gain!r}")
     builder = _builders[name]
     parameters = inspect.signature(builder).parameters
     builds_norms = "norm" in parameters
@@ -146,10 +149,16 @@ def create_backbone(
         for key in settings:
             check_known(f"{name} has no setting", key, sorted({*RESERVED, *parameters}))
         raise InputError(f"{name}: {error}") from None
-    with torch.random.fork_rng(devices=[]), _float32_on_cpu():
-        # Not torch.manual_seed, which would seed the accelerators' generators for good.
-        torch.default_generator.manual_seed(seed)
-        module = builder(**fixed, **settings)
+    # Builders name neither dtype nor device, and the caller's defaults may be others.
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            # Not torch.manual_seed, which would seed the accelerators' generators for good.
+            torch.default_generator.manual_seed(seed)
+            module = builder(**fixed, **settings)
+    finally:
+        torch.set_default_dtype(dtype)
     if norm is None or not builds_norms:
         if norm not in (None, "none") and not batch_norms(module):
             raise InputError(f"norm of {name} must be none, got {norm!r}: it has no batch norm")
@@ -279,10 +288,9 @@ def fill_weights(
 
     - `init`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
       "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
-    - `seed`, `gain`, `version`: as in `create_backbone`, with the same errors.
+    - `seed`, `gain`, `version`: as in `create_backbone`.
     """
-    gain, seed = _check_gain(gain, init), check_integer("seed", seed, 0)
-    version = check_integer("init_version", version, 1, INIT_VERSION + 1)
+    gain = GAINS[init] if gain is None else gain
     in_turn = torch.Generator().manual_seed(seed) if version == 1 else None
     weights: dict[int, torch.Tensor] = {}  # a weight that layers share is filled once
     for layer in module.modules():
@@ -334,24 +342,3 @@ def _log(values: np.ndarray) -> np.ndarray:
     for term in range(TERMS - 1, 0, -1):
         series = series * square + 1 / (2 * term - 1)
     return 2 * ratio * series + (exponent - low) * LOG_2
-
-
-@contextmanager
-def _float32_on_cpu() -> Iterator[None]:
-    """Builders name neither dtype nor device, and the caller's defaults may be others."""
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.device("cpu"):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-
-
-def _check_gain(gain: float | None, init: str) -> float:
-    """The gain as a float; None gives the default of `init`."""
-    check_choice("init", init, get_args(Init))
-    number = GAINS[init] if gain is None else check_number("gain", gain)
-    if not number > 0:
-        raise InputError(f"gain must be a positive number, got {gain!r}")
-    return number
