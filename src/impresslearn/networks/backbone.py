@@ -73,11 +73,7 @@ class Backbone(ReadOnlySettings):
     layer if every task has its own, else None; `vocabulary`, the rows of an embedding that is the
     first layer, or None; `device` and `dtype` of the weights; `flattens`, whether inputs are
     flattened; `has_statistics`, whether batch norms have running statistics, of all tasks together
-    (`shares_statistics`) or of each task (`has_task_statistics`); `logits_reader`, which takes the
-    logits out of the module's output, None if the output is a tensor or nothing was computed yet;
-    `checked`, whether `check_passes` has seen inputs, and `seen_shape`, the shape of one of them if
-    they are one tensor; `head_bias`, where the bias of a task's own head starts: 1 in front of a
-    ReLU, which has no gradient at 0.
+    (`shares_statistics`) or of each task (`has_task_statistics`).
 
     Raises InputError for settings that do not fit the module.
     """
@@ -86,7 +82,6 @@ class Backbone(ReadOnlySettings):
     small: dict[str, Tensor]
     device: torch.device
     dtype: torch.dtype
-    logits_reader: Callable[[Any, str], Any] | None
 
     def __init__(
         self,
@@ -103,7 +98,6 @@ class Backbone(ReadOnlySettings):
         head: HeadKind = "shared",
     ) -> None:
         check_choice("head", head, HEADS)
-        check_choice("norm of a backbone", norm, norms.POLICIES)
         if input_shape is not None:
             if not isinstance(input_shape, Sequence) or not input_shape:
                 raise InputError(f"input_shape must be like (3, 32, 32), got {input_shape!r}")
@@ -128,11 +122,13 @@ class Backbone(ReadOnlySettings):
         layers = maskable_layers(module, skip, include)
         self.layers = tuple(layer for layer in layers if layer.name not in self._head_shapes)
         self.vocabulary = vocabulary_of(module)
-        self.checked = False
+        self.checked = False  # by `check_passes`, which has seen one tensor of this shape:
         self.seen_shape: Sequence[int] | None = None
         self._restores = True
+        # Where the bias of a task's own head starts: a ReLU behind it has no gradient at 0.
         self.head_bias = 0.0
-        self.logits_reader = None
+        # Takes the logits out of the module's output, unless that is a tensor.
+        self.logits_reader: Callable[[Any, str], Any] | None = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
         kept_by = norms.POLICIES[norm].kept_by
@@ -254,9 +250,8 @@ class Backbone(ReadOnlySettings):
         if mode != "batch":
             statistics = self.initial_statistics() if statistics is None else statistics
             if wrong := statistics.keys() ^ self._running_buffers.keys():
-                lack = "lack" if min(wrong) in self._running_buffers else "have an unknown name"
-                problem = f"statistics {lack} {min(wrong)!r}; begin with"
-                raise InputError(f"{problem} backbone.initial_statistics()")
+                problem = f"statistics lack {min(wrong)!r}, or have it without a use"
+                raise InputError(f"{problem}; begin with backbone.initial_statistics()")
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
         if self.spec is None:  # a user's module may change its inputs in place
@@ -284,11 +279,11 @@ class Backbone(ReadOnlySettings):
                 attributes.clear()
                 attributes.update(first)
         if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
-            by_key = isinstance(logits, Mapping)
-            if "logits" in logits if by_key else hasattr(logits, "logits"):
+            reader = operator.getitem if isinstance(logits, Mapping) else getattr
+            with suppress(KeyError, AttributeError):
+                logits = reader(logits, "logits")
                 # Past `__setattr__`, which refuses to change an attribute.
-                vars(self)["logits_reader"] = operator.getitem if by_key else getattr
-                logits = logits["logits"] if by_key else logits.logits
+                vars(self)["logits_reader"] = reader
         outputs = self.num_classes
         if self.own_head is not None and self.own_head.name in weights:
             outputs = len(weights[self.own_head.name])
@@ -373,40 +368,37 @@ class Backbone(ReadOnlySettings):
                 "features serve tasks that are only a head, such as those of the preset "
                 '"few_labels"; give the inputs themselves'
             )
-        if isinstance(inputs, Inputs):
-            if wanted is not None:
-                raise InputError(
-                    f"{self.name} takes one tensor or table, got {inputs}; give the tensor alone"
-                )
+        if isinstance(inputs, Inputs) and wanted is None:
             return
         if not isinstance(inputs, Tensor) or inputs.dim() == 0:
-            got = "a single number" if isinstance(inputs, Tensor) else type(inputs).__name__
-            raise InputError(f"{self.name} expects a batch of inputs as a tensor, got {got}")
+            got = inputs if isinstance(inputs, Inputs) else type(inputs).__name__
+            got = "a single number" if isinstance(inputs, Tensor) else got
+            raise InputError(f"{self.name} expects a batch of inputs as one tensor, got {got}")
+
         if wanted is None:
             return
+
+        def fits(shape: Sequence[int]) -> bool:
+            if self.flattens:
+                return prod(shape) == wanted[0]
+            pairs = zip(shape, wanted, strict=False)
+            return len(shape) == len(wanted) and all(size in (None, got) for got, size in pairs)
+
         shape = tuple(inputs.shape[1:])
+        if fits(shape):
+            return
         hint = ""
-        if self.flattens:
-            if prod(shape) == wanted[0]:
-                return
-            expected, got = f"{wanted[0]} values per input", f"shape {shape} = {prod(shape)}"
-            hint = f"; give {wanted[0]}"
-            if inputs.numel() == wanted[0]:
-                hint = "; add a batch dimension: inputs[None]"
-            elif self.spec is not None:
-                hint += f", or make a network with in_features={prod(shape)}"
-        else:
-            if _fits(shape, wanted):
-                return
-            sizes = ", ".join("*" if size is None else str(size) for size in wanted)
-            expected, got = f"inputs of shape ({sizes})", f"{shape}"
-            if _fits(tuple(inputs.shape), wanted):
-                hint = "; add a batch dimension: inputs[None]"
-            elif len(shape) == 3 and _fits((shape[2], *shape[:2]), wanted):
-                hint = "; channels come first: inputs.permute(0, 3, 1, 2)"
-            elif len(shape) == 3 and shape[0] == 1 and _fits((wanted[0] or 1, *shape[1:]), wanted):
-                hint = f"; repeat the channel {wanted[0]} times, or make a network for one channel"
-        raise InputError(f"{self.name} expects {expected}, got {got}{hint}")
+        if fits(inputs.shape):
+            hint = "; add a batch dimension: inputs[None]"
+        elif self.flattens and self.spec is not None:
+            hint = f"; give {wanted[0]}, or make a network with in_features={prod(shape)}"
+        elif len(shape) == 3 and fits((shape[2], *shape[:2])):
+            hint = "; channels come first: inputs.permute(0, 3, 1, 2)"
+        elif len(shape) == 3 and shape[0] == 1 and fits((wanted[0] or 1, *shape[1:])):
+            hint = f"; repeat the channel {wanted[0]} times, or make a network for one channel"
+        sizes = ", ".join("*" if size is None else str(size) for size in wanted)
+        expected = f"{sizes} values per input" if self.flattens else f"inputs of shape ({sizes})"
+        raise InputError(f"{self.name} expects {expected}, got {shape}{hint}")
 
     def to(self, device: torch.device | str) -> Backbone:
         """A copy on that device. Raises InputError for a device that is not there."""
@@ -558,10 +550,3 @@ class Backbone(ReadOnlySettings):
 def attributes_of(module: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The attributes of every submodule, and what they are now."""
     return [(vars(part), dict(vars(part))) for part in module.modules()]
-
-
-def _fits(shape: Sequence[int], wanted: Shape) -> bool:
-    """Whether a shape has the wanted sizes, None for any."""
-    if len(shape) != len(wanted):
-        return False
-    return all(size in (None, got) for got, size in zip(shape, wanted, strict=True))
