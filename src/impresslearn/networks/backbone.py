@@ -250,8 +250,8 @@ class Backbone(ReadOnlySettings):
         if mode != "batch":
             statistics = self.initial_statistics() if statistics is None else statistics
             if wrong := statistics.keys() ^ self._running_buffers.keys():
-                problem = f"statistics lack {min(wrong)!r}, or have it without a use"
-                raise InputError(f"{problem}; begin with backbone.initial_statistics()")
+                rule = "statistics must have the names of backbone.initial_statistics(), but"
+                raise InputError(f"{rule} {min(wrong)!r} is only in one of them; begin with these")
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
         if self.spec is None:  # a user's module may change its inputs in place
@@ -390,15 +390,16 @@ class Backbone(ReadOnlySettings):
         hint = ""
         if fits(inputs.shape):
             hint = "; add a batch dimension: inputs[None]"
-        elif self.flattens and self.spec is not None:
-            hint = f"; give {wanted[0]}, or make a network with in_features={prod(shape)}"
+        elif self.flattens:
+            hint = f", or make a network with in_features={prod(shape)}" if self.spec else ""
+            hint = f"; give {wanted[0]}{hint}"
         elif len(shape) == 3 and fits((shape[2], *shape[:2])):
             hint = "; channels come first: inputs.permute(0, 3, 1, 2)"
         elif len(shape) == 3 and shape[0] == 1 and fits((wanted[0] or 1, *shape[1:])):
             hint = f"; repeat the channel {wanted[0]} times, or make a network for one channel"
         sizes = ", ".join("*" if size is None else str(size) for size in wanted)
         expected = f"{sizes} values per input" if self.flattens else f"inputs of shape ({sizes})"
-        raise InputError(f"{self.name} expects {expected}, got {shape}{hint}")
+        raise InputError(f"{self.name} expects {expected}, got the shape {shape}{hint}")
 
     def to(self, device: torch.device | str) -> Backbone:
         """A copy on that device. Raises InputError for a device that is not there."""

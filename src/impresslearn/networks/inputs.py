@@ -6,6 +6,7 @@ import copy
 import math
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -112,33 +113,25 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
         passes.append(torch.cat(alone))
     half = logits.dtype in (torch.float16, torch.bfloat16)
     allowed = (PASSED_HALF if half else PASSED_SINGLE) * float(logits.abs().max()) + 1e-6
+    compared = [(logits, other, allowed, "in another pass, order or batch") for other in passes]
     module, buffers, outputs = _trained(backbone, inputs)
-    frozen = dict(backbone.module.named_parameters())
-    for key, parameter in module.named_parameters():
-        if not torch.equal(parameter, frozen.get(key, parameter)):
+    compared += [(outputs[0], after, allowed / 100, "after training") for after in outputs[1:]]
+    first = dict(backbone.module.named_parameters()) | buffers
+    for key, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if not torch.equal(tensor, first.get(key, tensor)):
+            kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
             raise InputError(
-                f"{name} writes to its parameter {key} in a pass, so it is not frozen; "
-                "run it on data until it has its final values, and switch that off before adapt"
+                f"{name} writes to its {kind} {key} in a pass, which no task would keep: only "
+                "torch's batch norms may. Run it on data until it has its final values, and "
+                "switch that off before adapt"
             )
-    for other in passes if logits.isfinite().all() else ():
-        if float((other - logits).abs().max()) > allowed:
+    for before, after, most, when in compared if logits.isfinite().all() else ():
+        if float((after - before).abs().max()) > most:
             raise InputError(
-                f"{name} gives other outputs for the same inputs in another pass, order or batch, "
-                "so its tasks could not be repeated: it draws random numbers in evaluation, keeps "
-                "a state, or lets the rows of a batch depend on one another; change that first"
+                f"{name} gives other outputs for the same inputs {when}, so its tasks could not be "
+                "repeated: it draws random numbers in evaluation, keeps a state, or lets the rows "
+                "of a batch depend on one another; change that first"
             )
-    for key, buffer in buffers.items():
-        if not torch.equal(buffer, module.get_buffer(key)):
-            owner = type(module.get_submodule(key.rpartition(".")[0])).__name__
-            raise InputError(
-                f"{name} gathers the buffer {key} while it trains, which no task would keep: only "
-                f"torch's batch norms can. Let {owner} run as in evaluation"
-            )
-    if outputs and float((outputs[-1] - outputs[0]).abs().max()) > allowed / 100:
-        raise InputError(
-            f"{name} gathers something while it trains, outside of buffers, that its outputs "
-            "depend on and that no task would keep; let it run as in evaluation"
-        )
     # Large weights make large logits; probabilities stay between 0 and 1.
     last = backbone.own_head.name if backbone.own_head else backbone.layers[-1].parameter
     scaled = [logits]
@@ -195,17 +188,15 @@ def _trained(
 def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     """Raises InputError unless a head of zeros makes all logits equal, as logits or log-softmax."""
     outputs = backbone.num_classes + 1  # a network may need the number that it has
-    head = {key: torch.zeros_like(part) for key, part in backbone.new_head(outputs).items()}
-    for part in head.values():
-        part.requires_grad_(True)
+    head = {}
+    for key, part in backbone.new_head(outputs).items():
+        head[key] = torch.zeros_like(part).requires_grad_(True)
     with torch.inference_mode(False), torch.enable_grad():
-        try:
+        logits = None
+        with suppress(RuntimeError, ValueError, AssertionError, IndexError, TypeError):
             logits = backbone.forward(head, inputs).float()
-        except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
-            raise InputError(f"{backbone.name}: {backbone.head_advice(inputs)}") from error
         # log-softmax is the same to the loss; other functions at the end are not.
-        constant = torch.full_like(logits, -math.log(outputs))
-        if logits.any() and not torch.allclose(logits, constant):
+        if logits is None or (logits.any() and (logits + math.log(outputs)).abs().max() > 1e-4):
             raise InputError(f"{backbone.name}: {backbone.head_advice(inputs)}")
         # A ReLU behind the head has no gradient at 0: the head would stay there.
         if logits.requires_grad and backbone.spec is None:

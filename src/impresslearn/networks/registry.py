@@ -62,13 +62,9 @@ def register_backbone(name: str) -> Callable[[Builder], Builder]:
     The builder is called as builder(num_classes=…, **settings), and returns a module; its settings
     are JSON values. Maskable weights are filled by `init`; other random numbers of the builder
     follow the seed too, on one version of torch and family of processor. An attribute `input_shape`
-    of the module, such as (3, None, None), lets inputs be checked.
-
-    Batch norms of the module come under the policy that `create_backbone` is asked for, by default
-    "per_task". A builder with a parameter `norm` makes its norm layers itself, with
-    `networks.norms.make_norm`.
-
-    - `name`: a name that is not taken.
+    of the module, such as (3, None, None), lets inputs be checked. Batch norms come under the
+    policy that `create_backbone` is asked for, by default "per_task". A builder with a parameter
+    `norm` makes its norm layers itself, with `networks.norms.make_norm`.
 
     Raises InputError for a name that is taken, and settings named as an argument of
     `create_backbone`.
@@ -164,24 +160,13 @@ def create_backbone(
             raise InputError(f"norm of {name} must be none, got {norm!r}: it has no batch norm")
         norm = convert_batch_norms(module, norm or "per_task")
     fill_weights(module, init, seed, gain, init_version)
-    spec = {
-        "name": name,
-        "num_classes": num_classes,
-        "seed": seed,
-        "init": init,
-        "norm": norm,
-        "gain": gain,
-        "init_version": init_version,
-    }
-    if head != "shared":
-        spec["head"] = head
+    spec: dict[str, Any] = {"name": name, "num_classes": num_classes, "seed": seed}
+    spec |= {"init": init, "norm": norm, "gain": gain, "init_version": init_version}
+    spec |= {} if head == "shared" else {"head": head}
+    spec |= settings
+    shape = getattr(module, "input_shape", None)
     return Backbone(
-        module,
-        num_classes=num_classes,
-        norm=norm,
-        input_shape=getattr(module, "input_shape", None),
-        spec=spec | settings,
-        head=head,
+        module, num_classes=num_classes, norm=norm, input_shape=shape, spec=spec, head=head
     )
 
 

@@ -28,6 +28,8 @@ from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.training.progress import Progress, silent
 
 NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "label_smoothing")
+# The least and the largest of settings that are not only at least 0.
+LIMITS = {"lr": (1e-12, math.inf), "batch_fraction": (1e-12, 1.0), "label_smoothing": (0.0, 0.999)}
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 CHECK_EVERY = 50
@@ -45,7 +47,7 @@ class Recipe:
     """Settings of an optimisation.
 
     - optimizer: "adam", "adamw", "rmsprop" or "sgd".
-    - lr: the peak learning rate, above 0.
+    - lr: the peak learning rate.
     - schedule: "constant", or "cosine" to zero.
     - momentum: of sgd and rmsprop, the first beta of adam; None for torch's default.
     - weight_decay: the argument of torch's optimiser.
@@ -55,7 +57,7 @@ class Recipe:
     - batch_fraction: the largest share of the data that a batch may be, though never under 16
       inputs; lower it so that few examples give small batches.
     - warmup_epochs: epochs of linear increase from zero.
-    - label_smoothing: the share of every label that counts for all classes alike, in [0, 1).
+    - label_smoothing: the share of every label that counts for all classes alike, below 1.
     """
 
     optimizer: Optimizer = "adam"
@@ -77,7 +79,7 @@ class Recipe:
         }
         for name in NUMBERS if self.momentum is None else (*NUMBERS, "momentum"):
             value = getattr(self, name)
-            number = check_number(name, value, 0)
+            number = check_number(name, value, *LIMITS.get(name, (0.0, math.inf)))
             # Integers stay ints: the cache of the benchmarks finds jobs by their text.
             checked[name] = int(value) if isinstance(value, Integral) else number
         for name, value in checked.items():
@@ -86,12 +88,6 @@ class Recipe:
         check_choice("schedule", self.schedule, get_args(Schedule))
         if self.momentum is not None and self.momentum >= 1 and self.optimizer.startswith("adam"):
             raise InputError(f"momentum of {self.optimizer} must be below 1, got {self.momentum}")
-        if self.lr <= 0:
-            raise InputError(f"lr must be above 0, got {self.lr}")
-        if not 0 < self.batch_fraction <= 1:
-            raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction}")
-        if self.label_smoothing >= 1:
-            raise InputError(f"label_smoothing must be below 1, got {self.label_smoothing}")
 
     def changed(self, change: Recipe | Mapping[str, Any]) -> Recipe:
         """This recipe with some entries changed, or another recipe in its place.
