@@ -41,15 +41,10 @@ def export_task(
       is installed: by at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
 
     .safetensors holds the network's state dict with the task's weights and statistics in it. It
-    loads into the module of `create_backbone` called with the `backbone` of the file's metadata, or
-    into your own module:
+    loads into your own module, or the module of `create_backbone` called with the `backbone` of the
+    file's metadata (and num_classes=len(classes) for a task with its own head):
 
-        state = module.state_dict()
-        state.update(safetensors.torch.load_file(path))
-        module.load_state_dict(state)
-
-    A task with its own head has one row per class in it: pass num_classes=len(classes) to
-    `create_backbone`. In a shared head only the first len(classes) outputs are the task's.
+        module.load_state_dict(module.state_dict() | safetensors.torch.load_file(path))
 
     .pt2 is a program of `torch.export` on the CPU, from inputs (n, ...) to logits (n, K). torch
     alone loads it, and about["impresslearn.json"] then holds the metadata:
@@ -67,17 +62,15 @@ def export_task(
     check_kind("task (learner.task_model(name))", task, TaskModel)
     check_place(path)
     suffix = os.path.splitext(path)[1][1:].lower()
+    if suffix not in FORMATS:
+        raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
     if suffix == "safetensors":
         return write_file(path, _weights(task))
-    if suffix == "onnx":
-        return write_file(path, _onnx(task, example, verify))
-    if suffix == "pt2":
-        return write_file(path, _program(task, example))
-    raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
+    content = _onnx(task, example, verify) if suffix == "onnx" else _program(task, example)
+    return write_file(path, content)
 
 
 def _weights(task: TaskModel) -> bytes:
-    """The content of a .safetensors file."""
     if task.view.others:
         raise InputError(
             f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks, which "
@@ -96,7 +89,6 @@ def _weights(task: TaskModel) -> bytes:
 
 
 def _program(task: TaskModel, example: Any) -> bytes:
-    """The content of a .pt2 file."""
     program = _traced(task, ExportedTask(task).cpu(), task.example_inputs(example))
     data = io.BytesIO()
     metadata = json.dumps(task.metadata(), ensure_ascii=False)
@@ -106,7 +98,6 @@ def _program(task: TaskModel, example: Any) -> bytes:
 
 
 def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
-    """The content of an .onnx file."""
     for package in ("onnx", "onnxscript"):
         if find_spec(package) is None:
             line = f"exporting to ONNX needs {package}: pip install 'impresslearn[onnx]'"
@@ -172,7 +163,6 @@ def _verify(
 
 
 def _run(model: bytes, inputs: dict[str, Tensor]) -> Tensor:
-    """The logits that onnxruntime computes."""
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only

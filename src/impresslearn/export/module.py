@@ -39,20 +39,12 @@ class TaskModel:
     classes: tuple[Label, ...]
     preprocessing: Preprocessing | None = None
 
-    def logits(self, inputs: Tensor | Inputs) -> Tensor:
-        """Logits (n, K) of prepared inputs; raises InputError if they are not finite."""
-        return self.view.logits(self.backbone, inputs)
-
     def metadata(self) -> dict[str, str]:
-        """What every file holds beside the weights, as text.
+        """What every file holds beside the weights, as text, most of it JSON.
 
-        - task: its name.
-        - classes: a JSON list.
-        - backbone: the arguments of `create_backbone` as a JSON object, null for an adapted module.
-        - fingerprint: SHA-256 of the frozen network without the task, hexadecimal.
-        - preprocessing: of raw inputs, a JSON object or null; .onnx and .pt2 files apply it
-          themselves, readers of weights must.
-        - library, library_version: what wrote the file.
+        `task` is its name, `backbone` the arguments of `create_backbone` (null for an adapted
+        module), `fingerprint` the SHA-256 of the frozen network without the task, and
+        `preprocessing` that of raw inputs: .onnx and .pt2 files apply it, readers of weights must.
         """
         raw = self.preprocessing.settings() if self.preprocessing else None
         return {
@@ -66,11 +58,10 @@ class TaskModel:
         }
 
     def example_inputs(self, example: object) -> Inputs:
-        """Two inputs (2, ...) on the CPU for tracing: the example's first, or zeros.
+        """Two inputs (2, ...) on the CPU for tracing, raw if the task prepares them.
 
-        They have the backbone's input_dtype, or are uint8 where the task takes raw pixels; with a
-        preprocessing they are raw. Raises InputError for an unsuitable example, and without one
-        where a size is free.
+        They are the example's first, or zeros. Raises InputError for an unsuitable example, and
+        without one where a size is free.
         """
         backbone, raw = self.backbone, self.preprocessing
         dtype = torch.uint8 if raw is not None and raw.pixels else backbone.input_dtype
@@ -117,11 +108,9 @@ class ExportedTask(nn.Module):
             merged_network(replace(task, view=replace(view, weights=weights, others=())))
             for weights in (view.weights, *view.others)
         )
-        self._reader = backbone.logits_reader
-        self._flattens = backbone.flattens
+        self._reader, self._flattens = backbone.logits_reader, backbone.flattens
         self._copies = backbone.spec is None  # a user's module may change its inputs in place
-        self._preprocessing = task.preprocessing
-        self._dtype = backbone.input_dtype
+        self._preprocessing, self._dtype = task.preprocessing, backbone.input_dtype
         self.eval().requires_grad_(False)
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:

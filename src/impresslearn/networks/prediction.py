@@ -31,7 +31,7 @@ from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
 Weights = dict[str, Tensor]
-# Inputs per forward pass, at most, by default.
+# Inputs per forward pass, at most.
 BATCH = 1024
 # Numbers in the inputs of a pass: 42 images of 3 x 64 x 64. Larger passes leave the processor's
 # caches, which costs a convolutional network several times the time of small ones.
@@ -94,9 +94,8 @@ class TaskView:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
         With `batch` norm statistics the inputs of one forward pass depend on one another, so the
-        parts are as even as possible and have at most `batch_size` inputs.
-
-        Raises InputError for logits that are not finite.
+        parts are as even as possible and have at most `batch_size` inputs. Raises InputError for
+        logits that are not finite.
         """
         return finite(self.outputs(backbone, inputs, batch_size))
 
@@ -145,8 +144,12 @@ class TaskView:
         """The result of `compute` for all inputs, for each network."""
         inputs = inputs.to(backbone.device, backbone.input_dtype)
         networks = (self.weights, *self.others)
-        if not backbone.normalises_by_batch:
-            batch_size = min(batch_size, rows_per_pass(inputs))
+        if not backbone.normalises_by_batch and inputs.device.type == "cpu":
+            size = 0
+            for tensor in inputs.tensors if isinstance(inputs, Inputs) else [inputs]:
+                weight = 1 if tensor.is_floating_point() else NUMBERS_PER_ID
+                size += weight * prod(tensor.shape[1:])
+            batch_size = min(batch_size, BATCH, max(16, PASS_NUMBERS // max(1, size)))
         parts = inputs.split(even_parts(len(inputs), batch_size))
         results = []
         for weights in networks:
@@ -162,18 +165,6 @@ def finite(logits: Tensor) -> Tensor:
         line = "the outputs of the network are NaN or infinite; check the scale of the inputs"
         raise InputError(line)
     return logits
-
-
-def rows_per_pass(inputs: Tensor | Inputs) -> int:
-    """The number of inputs of this size that a forward pass takes at most; all on a GPU."""
-    tensors = inputs.tensors if isinstance(inputs, Inputs) else (inputs,)
-    if tensors[0].device.type != "cpu":
-        return BATCH
-    size = 0
-    for tensor in tensors:
-        weight = 1 if tensor.is_floating_point() else NUMBERS_PER_ID
-        size += weight * prod(tensor.shape[1:])
-    return min(BATCH, max(16, PASS_NUMBERS // max(1, size)))
 
 
 def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:

@@ -185,10 +185,9 @@ def adapt(
 ) -> Backbone:
     """A frozen copy of any module that maps inputs (n, ...) to logits (n, classes).
 
-    An output with an attribute or a key `logits`, as models of transformers give, is as good.
-
-    The module itself is left alone; the copy keeps its weights, device and dtype, and everything
-    that the module counts in buffers. `backbone.layers` lists what masks cover.
+    The module itself is left alone; the copy keeps its weights, buffers, device and dtype. An
+    output with an attribute or a key `logits`, as models of transformers give, is as good as a
+    tensor. `backbone.layers` lists what masks cover.
 
     - `module`: linear layers, convolutions and attention are masked. An embedding, or a layer that
       shares its weight, is masked only if it is included; other parameters, and weights that are
@@ -266,14 +265,11 @@ def fill_weights(
     gain: float | None = None,
     version: int = INIT_VERSION,
 ) -> None:
-    """Fills the weights of linear layers and convolutions in place, layer by layer.
+    """Fills the weights of linear layers and convolutions in place, and nothing else.
 
-    Everything else stays as the module's builder drew it: biases, norms, projections of attention.
-    Numbers are drawn on the CPU in float32, whatever the module's device and dtype.
-
-    - `init`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
-      "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
-    - `seed`, `gain`, `version`: as in `create_backbone`.
+    Numbers are drawn on the CPU in float32, whatever the module's device and dtype. Arguments as in
+    `create_backbone`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
+    "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
     """
     gain = GAINS[init] if gain is None else gain
     in_turn = torch.Generator().manual_seed(seed) if version == 1 else None
