@@ -222,14 +222,13 @@ class Head:
         if weight is None or units_in_columns(layer):
             problem = "is not linear" if units_in_columns(layer) else "is computed"
             raise InputError(f'the last layer {name} {problem}; use head="shared"')
-        parameters = list(module.named_parameters(remove_duplicate=False))
-        for parameter in (weight, bias):
-            users = [other for _, other in parameters if other is parameter]
-            if len(users) > 1:
-                raise InputError(f'the last layer {name} shares its weights; use head="shared"')
         shapes = {name: tuple(weight.shape[1:])}
         if bias is not None:
             shapes[name.removesuffix("weight") + "bias"] = ()
+        parameters = module.named_parameters(remove_duplicate=False)
+        users = [key for key, other in parameters if other is weight or other is bias]
+        if len(users) > len(shapes):
+            raise InputError(f'the last layer {name} shares its weights; use head="shared"')
         return cls(name, shapes)
 
     @property
@@ -316,16 +315,14 @@ def _matching(
     chosen: set[MaskableLayer] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         # A third of a packed weight is also chosen by the name of the whole.
-        fitting = [
-            layer
-            for layer in layers
-            if pattern in (layer.name, layer.parameter)
-            or fnmatchcase(layer.name, pattern)
-            or fnmatchcase(layer.parameter, pattern)
-        ]
+        fitting = set()
+        for layer in layers:
+            whole = (layer.name, layer.parameter)
+            if pattern in whole or any(fnmatchcase(name, pattern) for name in whole):
+                fitting.add(layer)
         if not fitting:
             names = [layer.name for layer in layers]
             hint = did_you_mean(pattern, names) or f"; the first are {', '.join(names[:8])}"
             raise InputError(f"{word} names no maskable layer: {pattern!r}{hint}")
-        chosen.update(fitting)
+        chosen |= fitting
     return [layer for layer in layers if layer in chosen]

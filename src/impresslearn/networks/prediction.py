@@ -259,31 +259,24 @@ def remeasured(
       float64, of its input, returns the means and variances that the norm uses and that are
       returned.
     """
-    initial, measured = backbone.initial_statistics(), dict[str, Tensor]()
+    statistics, measured = backbone.initial_statistics(), set[str]()
 
-    def enter(prefix: str, norm: Any, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """An input that makes the norm, which uses `initial`, give what `measured` would give."""
-        entered, *rest = arguments
-        mean_name, variance_name = f"{prefix}running_mean", f"{prefix}running_var"
-        if mean_name not in measured:
-            values = entered.double().transpose(0, 1).flatten(1)
+    def measure(prefix: str, _: Any, arguments: tuple[Tensor, ...]) -> None:
+        if prefix not in measured:
+            measured.add(prefix)
+            values = arguments[0].double().transpose(0, 1).flatten(1)
             mean, variance = settle(prefix, values.mean(dim=1), values.var(dim=1, correction=0))
-            measured[mean_name] = mean.to(initial[mean_name])
-            measured[variance_name] = variance.to(initial[variance_name])
-        shape = [1, -1] + [1] * (entered.dim() - 2)
-        mean = measured[mean_name].to(entered).view(shape)
-        variance = measured[variance_name].to(entered).view(shape)
-        used_mean = initial[mean_name].to(entered).view(shape)
-        used_variance = initial[variance_name].to(entered).view(shape)
-        ratio = ((used_variance + norm.eps) / (variance + norm.eps)).sqrt()
-        return ((entered - mean) * ratio + used_mean, *rest)
+            # In place: the norm that is called now normalises by them.
+            statistics[f"{prefix}running_mean"].copy_(mean)
+            statistics[f"{prefix}running_var"].copy_(variance)
 
     hooks = []
     for prefix, norm in batch_norms(backbone._view("eval")):
-        hooks.append(norm.register_forward_pre_hook(partial(enter, prefix)))
+        hooks.append(norm.register_forward_pre_hook(partial(measure, prefix)))
     try:
-        backbone.forward(weights, inputs.to(backbone.device, backbone.input_dtype), initial, "eval")
+        inputs = inputs.to(backbone.device, backbone.input_dtype)
+        backbone.forward(weights, inputs, statistics, "eval")
     finally:
         for hook in hooks:
             hook.remove()
-    return initial | measured
+    return statistics
