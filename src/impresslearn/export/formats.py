@@ -77,7 +77,7 @@ def _weights(task: TaskModel) -> bytes:
             "one network's weights cannot hold; write .pt2 or .onnx"
         )
     tensors: dict[str, Tensor] = {}
-    for name, value in merged_network(task).state_dict().items():
+    for name, value in merged_network(task, task.view.weights).state_dict().items():
         if not isinstance(value, Tensor):
             raise InputError(
                 f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}, and a "

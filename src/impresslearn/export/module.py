@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 from impresslearn.networks.norms import drop_statistics
-from impresslearn.networks.prediction import TaskView
+from impresslearn.networks.prediction import TaskView, Weights
 
 
 @dataclass(frozen=True)
@@ -96,18 +96,14 @@ class ExportedTask(nn.Module):
 
     Attributes: task (its name), classes (its labels) and networks, the network with the task's
     weights in it (several for a readout, whose logits are added).
-
-    Raises InputError for a task that is still learned.
     """
 
     def __init__(self, task: TaskModel) -> None:
         super().__init__()
         backbone, view = task.backbone, task.view
         self.task, self.classes = task.name, task.classes
-        self.networks = nn.ModuleList(
-            merged_network(replace(task, view=replace(view, weights=weights, others=())))
-            for weights in (view.weights, *view.others)
-        )
+        every = (view.weights, *view.others)
+        self.networks = nn.ModuleList(merged_network(task, weights) for weights in every)
         self._reader, self._flattens = backbone.logits_reader, backbone.flattens
         self._copies = backbone.spec is None  # a user's module may change its inputs in place
         self._preprocessing, self._dtype = task.preprocessing, backbone.input_dtype
@@ -150,14 +146,12 @@ export_module = ExportedTask
 
 
 @torch.no_grad()
-def merged_network(task: TaskModel) -> nn.Module:
+def merged_network(task: TaskModel, weights: Weights) -> nn.Module:
     """A copy of the backbone's module, in evaluation mode, with all that the task changes."""
     backbone, view = task.backbone, task.view
-    if view.mode not in ("eval", "batch"):
-        raise InputError(f"a task in mode {view.mode!r} is still learned and cannot be exported")
     module = copy.deepcopy(backbone.module).eval()
     heads = () if backbone.own_head is None else backbone.own_head.shapes
-    for name, weight in backbone.parameters_of(view.weights).items():
+    for name, weight in backbone.parameters_of(weights).items():
         if name not in heads:
             module.get_parameter(name).copy_(weight)
             continue

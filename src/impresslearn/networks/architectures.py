@@ -1,13 +1,12 @@
 """The networks that come with the library: LeNet-300-100, residual networks, a layer alone.
 
-LeNet-300-100: LeCun et al., 1998. `resnet18` is the small-image form of residual networks (He et
-al., "Deep Residual Learning for Image Recognition", 2016) that continual learning took from GEM
-(Lopez-Paz and Ranzato, 2017): a 3x3 stem, no pooling before the blocks. `resnet50` is the ImageNet
-form, with the stride of a bottleneck in its 3x3 convolution. Both end in a 1x1 convolution as their
-head. None of these has biases, or weights in its norms. `resnet20` is the CIFAR-10 form of He et
-al. with shortcuts without parameters (their option A), built as those who train it build it: norms
-with weights and running statistics, a linear head with a bias. `linear` is nothing but a head, over
-features or embeddings that were computed before.
+LeNet-300-100: LeCun et al., 1998. Residual networks: He et al., "Deep Residual Learning for Image
+Recognition", 2016. `resnet18` is the form for small images of GEM (Lopez-Paz and Ranzato, 2017): a
+3x3 stem, no pooling before the blocks. `resnet50` is the ImageNet form, with the stride of a
+bottleneck in its 3x3 convolution. Both end in a 1x1 convolution. None of these has biases, or
+weights in its norms. `resnet20` is the CIFAR-10 form with shortcuts without parameters (option A),
+built as those who train it build it: norms with weights and running statistics, a linear head with
+a bias. `linear` is nothing but a head, over features that were computed before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`Backbone`: a frozen network that every task shares, run with a task's weights and statistics.
 
 It knows no mask: callers pass the effective weights W ⊙ mask. The forward pass never writes to the
-module. What torch would change while it runs (the attributes that `functional_call` swaps,
-`module.training`) belongs to structural copies that share every tensor, one for each mode and
-thread; buffers that a module may write to are passed in as copies.
+module. What would change while it runs belongs to structural copies that share every tensor, one
+for each mode and thread; buffers that a module may write to are passed in as copies.
 """
 
 from __future__ import annotations
@@ -542,9 +541,6 @@ class Backbone(ReadOnlySettings):
             return f"{where}: a batch norm got one value a channel; give more inputs at once"
         if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
             message = f"a layer that takes {sizes[2]} values got {sizes[1]}"
-        elif sizes := re.search(r"expected (\d)D.* input \(got (\d)D", message):
-            dimensions = f"inputs of {int(sizes[1]) - 1} dimensions each, got {int(sizes[2]) - 1}"
-            message = f"a layer takes {dimensions}"
         return f"{where}: {message}; give batches of the shape and type that it was made for"
 
 

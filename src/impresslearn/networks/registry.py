@@ -3,9 +3,8 @@
 Random weights have standard deviation sqrt(2 / fan_in) (He et al., "Delving Deep into Rectifiers",
 2015): "kaiming_normal" as in the paper, "signed_constant" as in its authors' code and in Ramanujan
 et al., "What's Hidden in a Randomly Weighted Neural Network?" (2020). They are the same bit for bit
-on every machine. torch's normal numbers (version 1, in the oldest records) differ between versions
-and processor families. Version 2 runs the polar method (Marsaglia and Bray, 1964) on NumPy's Philox
-stream of integers.
+on every machine: the polar method (Marsaglia and Bray, 1964) on NumPy's Philox stream of integers.
+torch's normal numbers (version 1, in the oldest records) differ between versions and processors.
 """
 
 from __future__ import annotations
@@ -112,8 +111,7 @@ def create_backbone(
       "per_task" for resnet20, and "batch" for the other residual networks.
     - `gain`: multiplies all weights; by default 2 for signed_constant, the best found for masks of
       sparsity 0.9 on a network without norms, and 1 for kaiming_normal.
-    - `init_version`: 1 draws torch's own normal numbers, as the oldest records did; they depend on
-      the version of torch and the family of processor.
+    - `init_version`: 1 draws torch's own normal numbers, as the oldest records did.
     - `head`: "shared", or "own" if every task brings its own last layer (see `Backbone`).
     - `settings`: lenet_300_100 takes in_features and widths, linear in_features, the residual
       networks width and in_channels.

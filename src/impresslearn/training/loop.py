@@ -1,8 +1,6 @@
 """The one optimisation loop, `fit`, its settings, `Recipe`, what tasks train with, and objectives.
 
-`fit` minimises a loss over tensors. A `Trainable` is the tensors that a task trains (popup scores,
-coefficients or a whole network) and the network weights that they make; a `TaskTraining` runs the
-loop for it on the task's batches, as in eqs. 1 and 2 of the paper.
+A `TaskTraining` runs the loop for a `Trainable` on a task's batches: eqs. 1 and 2 of the paper.
 """
 
 from __future__ import annotations
@@ -193,7 +191,7 @@ def fit(
 class Trainable:
     """The numbers that a task trains, and the weights of the frozen network that they make.
 
-    - parameters: the leaves to optimise.
+    - parameters: the leaves to optimise: popup scores, coefficients or a whole network.
     - step_weights: returns the effective weights by layer name, as the parameters are now, and
       their cost beside the mean cross-entropy (nats). Each call counts as one training step: the
       price of bits may rise with it.
