@@ -310,7 +310,8 @@ def _step_on(
     phase = TrainingPhase.begin(backbone)
 
     def loss() -> Tensor:
-        return F.cross_entropy(phase.forward(backbone, weights(), inputs), targets)
+        logits = backbone.forward(weights(), inputs, phase.statistics, phase.mode)
+        return F.cross_entropy(logits, targets)
 
     return _step(parameters, loss)
 

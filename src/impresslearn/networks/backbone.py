@@ -33,7 +33,6 @@ from impresslearn.data.examples import bytes_of
 from impresslearn.errors import InputError
 from impresslearn.networks import norms
 from impresslearn.networks.layers import (
-    HEADS,
     MASKABLE,
     THIRDS,
     TUNED,
@@ -47,7 +46,6 @@ from impresslearn.networks.layers import (
 )
 
 Mode = Literal["train", "frozen", "eval", "batch"]
-MODES: tuple[Mode, ...] = get_args(Mode)
 Shape = Sequence[int | None]
 # Words in torch's errors about unsuitable inputs.
 INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same device", "index out")
@@ -96,7 +94,8 @@ class Backbone(ReadOnlySettings):
         pretrained: bool = False,
         head: HeadKind = "shared",
     ) -> None:
-        check_choice("head", head, HEADS)
+        check_choice("head", head, get_args(HeadKind))
+        check_choice("norm of a backbone", norm, norms.POLICIES)
         if input_shape is not None:
             if not isinstance(input_shape, Sequence) or not input_shape:
                 raise InputError(f"input_shape must be like (3, 32, 32), got {input_shape!r}")
@@ -465,7 +464,7 @@ class Backbone(ReadOnlySettings):
         views = self._local.__dict__
         if mode in views:
             return views[mode]
-        check_choice("mode", mode, MODES)
+        check_choice("mode", mode, get_args(Mode))
         # It shares every tensor: memory does not grow with modes and threads.
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})

@@ -39,7 +39,6 @@ Part = Literal["", "q", "k", "v", "transposed"]
 THIRDS: tuple[Part, ...] = ("q", "k", "v")
 NO_LAYER = "{} has no maskable layer; expected an nn.Linear or nn.Conv in it"
 HeadKind = Literal["shared", "own"]
-HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 TunedKind = Literal["norm", "bias"]
 # The kinds of small parameters.
 TUNED: tuple[TunedKind, ...] = get_args(TunedKind)

@@ -60,12 +60,6 @@ class TrainingPhase:
         copies = {name: values.clone() for name, values in (present or {}).items()}
         return cls("train", copies or backbone.initial_statistics())
 
-    def forward(self, backbone: Backbone, weights: Weights, inputs: Tensor | Inputs) -> Tensor:
-        """Training-mode logits (n, outputs)."""
-        return backbone.forward(
-            weights, inputs.to(backbone.input_dtype), self.statistics, self.mode
-        )
-
 
 @dataclass(frozen=True)
 class TaskView:
@@ -88,69 +82,60 @@ class TaskView:
     others: tuple[Weights, ...] = ()
     feature_keys: tuple[Hashable, ...] | None = None
 
-    def logits(
-        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
-    ) -> Tensor:
+    def logits(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
         With `batch` norm statistics the inputs of one forward pass depend on one another, so the
-        parts are as even as possible and have at most `batch_size` inputs. Raises InputError for
-        logits that are not finite.
+        parts are as even as possible and have at most BATCH inputs. Raises InputError for logits
+        that are not finite.
         """
-        return finite(self.outputs(backbone, inputs, batch_size))
+        return finite(self.outputs(backbone, inputs))
 
-    def outputs(
-        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
-    ) -> Tensor:
+    def outputs(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
         """As `logits`, finite or not."""
         if isinstance(inputs, Features):
             networks = zip(inputs.of(self.feature_keys), (self.weights, *self.others), strict=True)
             total, *others = [backbone.headed(features, weights) for features, weights in networks]
         else:
-            total, *others = self._in_parts(backbone, backbone.forward, inputs, batch_size)
+            total, *others = self._in_parts(backbone, backbone.forward, inputs)
         for logits in others:
             total = total + logits
         return total[:, : self.num_classes]
 
-    def features(
-        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
-    ) -> Tensor:
+    def features(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
         """(n, f) what enters the heads of all networks, side by side, as `Backbone.features`."""
         if isinstance(inputs, Features):
             return torch.cat(inputs.of(self.feature_keys), dim=1)
-        return torch.cat(self._in_parts(backbone, backbone.features, inputs, batch_size), dim=1)
+        return torch.cat(self._in_parts(backbone, backbone.features, inputs), dim=1)
 
     def reads(self, inputs: Features) -> bool:
         """Whether these features are of networks that this one reads."""
         return set(self.feature_keys or (None,)) <= set(inputs.keys)
 
     @torch.no_grad()
-    def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
+    def accuracy(self, backbone: Backbone, source: BatchSource) -> float:
         """The share of examples whose class index is predicted right; in parts as `logits`."""
         right = 0
-        for inputs, targets in source.batches(batch_size):
-            predicted = self.logits(backbone, inputs, batch_size).argmax(dim=1)
+        for inputs, targets in source.batches(BATCH):
+            predicted = self.logits(backbone, inputs).argmax(dim=1)
             right += int((predicted == targets).sum())
         return right / len(source)
 
     @torch.no_grad()
     def _in_parts(
-        self,
-        backbone: Backbone,
-        compute: Callable[..., Tensor],
-        inputs: Tensor | Inputs,
-        batch_size: int,
+        self, backbone: Backbone, compute: Callable[..., Tensor], inputs: Tensor | Inputs
     ) -> list[Tensor]:
         """The result of `compute` for all inputs, for each network."""
         inputs = inputs.to(backbone.device, backbone.input_dtype)
         networks = (self.weights, *self.others)
+        most = BATCH
         if not backbone.normalises_by_batch and inputs.device.type == "cpu":
             size = 0
             for tensor in inputs.tensors if isinstance(inputs, Inputs) else [inputs]:
                 weight = 1 if tensor.is_floating_point() else NUMBERS_PER_ID
                 size += weight * prod(tensor.shape[1:])
-            batch_size = min(batch_size, BATCH, max(16, PASS_NUMBERS // max(1, size)))
-        parts = inputs.split(even_parts(len(inputs), batch_size))
+            most = min(BATCH, max(16, PASS_NUMBERS // max(1, size)))
+        parts = inputs.split(even_parts(len(inputs), most))
         results = []
         for weights in networks:
             found = [compute(weights, part, self.statistics, self.mode) for part in parts]

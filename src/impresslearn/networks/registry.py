@@ -256,20 +256,13 @@ def copied(module: nn.Module) -> nn.Module:
         raise InputError(f"{kind} cannot be copied: {line}") from error
 
 
-def fill_weights(
-    module: nn.Module,
-    init: Init = "signed_constant",
-    seed: int = 0,
-    gain: float | None = None,
-    version: int = INIT_VERSION,
-) -> None:
+def fill_weights(module: nn.Module, init: Init, seed: int, gain: float, version: int) -> None:
     """Fills the weights of linear layers and convolutions in place, and nothing else.
 
     Numbers are drawn on the CPU in float32, whatever the module's device and dtype. Arguments as in
     `create_backbone`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
     "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
     """
-    gain = GAINS[init] if gain is None else gain
     in_turn = torch.Generator().manual_seed(seed) if version == 1 else None
     weights: dict[int, torch.Tensor] = {}  # a weight that layers share is filled once
     for layer in module.modules():

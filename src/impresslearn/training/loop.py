@@ -280,8 +280,10 @@ class TaskTraining:
 
     def loss(self, weights: Weights, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
         """The mean cross-entropy of a batch in nats, with the recipe's label smoothing."""
-        logits = self.phase.forward(self.backbone, weights, inputs)[:, : self.num_classes]
-        return F.cross_entropy(logits, targets, label_smoothing=self.recipe.label_smoothing)
+        inputs, phase = inputs.to(self.backbone.input_dtype), self.phase
+        logits = self.backbone.forward(weights, inputs, phase.statistics, phase.mode)
+        smoothing = self.recipe.label_smoothing
+        return F.cross_entropy(logits[:, : self.num_classes], targets, label_smoothing=smoothing)
 
 
 class Objective:
