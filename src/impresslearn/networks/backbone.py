@@ -31,19 +31,8 @@ from impresslearn.checks import ReadOnlySettings, check_choice, check_integer, d
 from impresslearn.data import Features, Inputs
 from impresslearn.data.examples import bytes_of
 from impresslearn.errors import InputError
-from impresslearn.networks import norms
-from impresslearn.networks.layers import (
-    MASKABLE,
-    THIRDS,
-    TUNED,
-    Head,
-    HeadKind,
-    SmallParameter,
-    TunedKind,
-    maskable_layers,
-    small_parameters,
-    vocabulary_of,
-)
+from impresslearn.networks import layers, norms
+from impresslearn.networks.layers import Head, HeadKind, SmallParameter, TunedKind
 
 Mode = Literal["train", "frozen", "eval", "batch"]
 Shape = Sequence[int | None]
@@ -55,15 +44,10 @@ class Backbone(ReadOnlySettings):
     """A frozen module with its maskable layers, norm policy and input shape.
 
     - `module`: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
-    - `num_classes`: the outputs of the module.
-    - `norm`: "none", "batch", "per_task", "shared" or "group"; see `networks.norms`.
-    - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
-      (784,), accepts any shape with that number of values, which are flattened.
-    - `skip`, `include`, `input_dtype`: as in `adapt`.
+    - `num_classes`, `norm`, `input_shape`, `skip`, `include`, `input_dtype`, `head`: as in `adapt`;
+      `num_classes` are the outputs of the module, and `norm` may be "none" or "group" too.
     - `spec`: arguments of `create_backbone` that rebuild it, None for an adapted module.
     - `pretrained`: whether weights and statistics were trained.
-    - `head`: "shared" is one last layer, masked like the others, of whose outputs a task uses the
-      first; "own" lets every task bring a last layer with an output per class, and masks the rest.
 
     Further attributes: `layers`, the maskable layers in order; `weights`, their frozen weights by
     name; `small`, the frozen scales and shifts of norms and biases by name; `own_head`, the last
@@ -117,9 +101,9 @@ class Backbone(ReadOnlySettings):
         self.head = head
         self.own_head = Head.of(module) if head == "own" else None
         self._head_shapes = self.own_head.shapes if self.own_head else {}
-        layers = maskable_layers(module, skip, include)
-        self.layers = tuple(layer for layer in layers if layer.name not in self._head_shapes)
-        self.vocabulary = vocabulary_of(module)
+        every = layers.maskable_layers(module, skip, include)
+        self.layers = tuple(layer for layer in every if layer.name not in self._head_shapes)
+        self.vocabulary = layers.vocabulary_of(module)
         self.checked = False  # by `check_passes`, which has seen one tensor of this shape:
         self.seen_shape: Sequence[int] | None = None
         self._restores = True
@@ -203,7 +187,7 @@ class Backbone(ReadOnlySettings):
         return head
 
     def small_parameters(
-        self, kinds: Collection[TunedKind] = TUNED
+        self, kinds: Collection[TunedKind] = layers.TUNED
     ) -> tuple[tuple[SmallParameter, ...], ...]:
         """The groups of scales of norms, shifts of norms, and biases, if the network has them."""
         return tuple(group for kind, group in self._small_groups if group and kind in kinds)
@@ -266,8 +250,6 @@ class Backbone(ReadOnlySettings):
                 logits = functional_call(
                     view, tensors, inputs.arguments, inputs.named, strict=False
                 )
-        except torch.OutOfMemoryError:
-            raise
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             if line := self._explained(error, inputs):
                 raise InputError(line) from error
@@ -287,11 +269,9 @@ class Backbone(ReadOnlySettings):
             outputs = len(weights[self.own_head.name])
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != (len(inputs), outputs):
-            raise InputError(
-                f"{self.name} must return logits {(len(inputs), outputs)}"
-                f"{' in training' * view.training}, returned {got}; "
-                f"{self._advice(got, inputs)}"
-            )
+            wanted = f"{(len(inputs), outputs)}{' in training' * view.training}, returned {got}"
+            advice = self._advice(got, inputs)
+            raise InputError(f"{self.name} must return logits {wanted}; {advice}")
         return logits
 
     def features(
@@ -315,9 +295,8 @@ class Backbone(ReadOnlySettings):
         finally:
             hook.remove()
         if len(calls) != 1 or len(calls[0]) != len(logits):
-            raise InputError(
-                f"{self.name} has no features: the layer of {name} must be called once, on a batch"
-            )
+            line = f"the layer of {name} must be called once, on a batch"
+            raise InputError(f"{self.name} has no features: {line}")
         return calls[0].flatten(1)
 
     def headed(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
@@ -353,7 +332,7 @@ class Backbone(ReadOnlySettings):
                 # Thirds that are not given keep their frozen rows.
                 thirds = []
                 packed = self.module.get_parameter(part.parameter)
-                for third, rows in zip(THIRDS, packed.chunk(3), strict=True):
+                for third, rows in zip(layers.THIRDS, packed.chunk(3), strict=True):
                     thirds.append(weights.get(f"{part.parameter}.{third}", rows))
                 parameters[part.parameter] = torch.cat(thirds)
         return parameters
@@ -449,7 +428,7 @@ class Backbone(ReadOnlySettings):
         names += [self.own_head.name] if self.own_head else []
         like = self.module.get_parameter(names[0])
         self._parts = {layer.name: layer for layer in self.layers if layer.part}
-        self._small_groups = small_parameters(self.module, self.own_head)
+        self._small_groups = layers.small_parameters(self.module, self.own_head)
         small: dict[str, Tensor] = {}
         for member in chain(*self.small_parameters()):
             small[member.name] = self.module.get_parameter(member.name).detach()
@@ -504,7 +483,7 @@ class Backbone(ReadOnlySettings):
         if called[-1] == name:
             needs = f"the network changes its outputs, or needs {self.num_classes} of them"
             reason = f"{needs}; return its outputs as they are"
-        elif issubclass(kind, MASKABLE):
+        elif issubclass(kind, layers.MASKABLE):
             reason = f"{last} is called last; define {last} last"
         return (
             f"{name}, the layer that was defined last, does not give the logits: {reason}, or use "
@@ -531,7 +510,9 @@ class Backbone(ReadOnlySettings):
             message = message.replace("got an unexpected keyword argument", "has no argument")
             hint = "name inputs as its forward does, or give one tensor alone"
             return f"{self.name} does not take {inputs}: {message}; {hint}" if is_call else None
-        if message.startswith("CUDA") or not any(word in message.lower() for word in INPUT_WORDS):
+        if isinstance(error, torch.OutOfMemoryError) or message.startswith("CUDA"):
+            return None
+        if not any(word in message.lower() for word in INPUT_WORDS):
             return None
         shapes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in inputs.tensors)
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors).replace("torch.", "")

@@ -77,8 +77,7 @@ def training_examples(
     """Data to learn a task from, and its classes, sorted. Arguments as `checked_examples`.
 
     Warns of inputs whose scale networks learn badly from. Raises InputError for fewer than two
-    classes or more than fit, and if tasks have their own heads, but the layer that a head replaces
-    does not give the logits.
+    classes or more than fit, and as `check_passes`.
     """
     examples = checked_examples(backbone, data, preprocessing)
     classes = task_classes(examples.labels, backbone.most_classes)
@@ -239,8 +238,7 @@ def checked_inputs(
 ) -> Tensor | Inputs:
     """Inputs without labels as the backbone takes them: a float tensor, prepared if raw.
 
-    Token ids are floats too until they enter the network, whose `input_dtype` makes integers of
-    them: float32 holds every id, and files and caches need no second kind of input.
+    Token ids are floats too, until the network's `input_dtype` makes integers of them.
     """
     unprepared = inputs.data if isinstance(inputs, Prepared) else inputs
     if isinstance(unprepared, Features):

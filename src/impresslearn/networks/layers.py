@@ -118,14 +118,9 @@ def maskable_layers(
 ) -> tuple[MaskableLayer, ...]:
     """The weights of linear, convolution and attention layers, in module order.
 
-    A weight that several layers share is listed once, under its first name, and masked wherever it
-    is used. Biases, norms, transposed convolutions, recurrent layers and computed weights are
-    never masked, embeddings only if they are included.
-
-    - `skip`: names to leave out, or patterns such as "*.attn.*".
-    - `include`: names or patterns to mask instead of all.
-
-    Raises InputError if nothing is left and for a name that fits no weight.
+    Biases, norms, transposed convolutions, recurrent layers and computed weights are never masked.
+    `skip` and `include` as in `adapt`. Raises InputError if nothing is left and for a name that
+    fits no weight.
     """
     layers = candidates(module)
     chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
@@ -171,10 +166,7 @@ def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
 
 
 def last_layer(module: nn.Module) -> tuple[str, nn.Module]:
-    """The name and module of the last linear layer or convolution: as a rule it gives the logits.
-
-    Raises InputError if there is none.
-    """
+    """The last linear layer or convolution and its name. Raises InputError if there is none."""
     for name, layer in reversed([*module.named_modules()]):
         if isinstance(layer, MASKABLE) or units_in_columns(layer):
             return name, layer
@@ -252,10 +244,7 @@ SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
 
 
 def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
-    """Scales of norms, shifts of norms, and biases of other layers but the head, with their kinds.
-
-    A parameter that several layers share is listed once.
-    """
+    """Scales and shifts of norms, and biases of other layers but the head, with their kinds."""
     # All scales are one group and all shifts another: a grid of rounded numbers is then paid once
     # and not for every layer.
     scales: list[SmallParameter] = []

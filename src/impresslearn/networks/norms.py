@@ -94,11 +94,8 @@ def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
 def untrained(module: nn.Module) -> bool:
     """Whether batch norms keep running statistics and have gathered none: mean 0, variance 1."""
     names = statistic_names(module)
-    for name in names:
-        initial = 1 if name.endswith("running_var") else 0
-        if (module.get_buffer(name) != initial).any():
-            return False
-    return bool(names)
+    first = {name: 1.0 if name.endswith("running_var") else 0.0 for name in names}
+    return bool(names) and all((module.get_buffer(name) == first[name]).all() for name in names)
 
 
 def statistic_names(module: nn.Module) -> tuple[str, ...]:

@@ -195,7 +195,8 @@ def adapt(
     - `norm`: what tasks do with batch norm: "shared" (the module's running statistics, frozen; if
       the module has gathered none, the statistics of the first task learned), "per_task" (each
       task's own, starting there) or "batch". A module without batch norm gets "none".
-    - `input_shape`: the shape of one input, None for a free size.
+    - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
+      (784,), accepts any shape with that number of values, which are flattened.
     - `skip`, `include`: names of weights, or patterns such as "*.attn.*", to leave unmasked, and to
       mask instead of all. A weight that several layers share goes by its first name.
     - `input_dtype`: what inputs are cast to, by default the dtype of the weights, or int64 (token
