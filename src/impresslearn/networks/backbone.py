@@ -93,9 +93,8 @@ class Backbone(ReadOnlySettings):
         self.num_classes = check_integer("num_classes", num_classes, 1)
         self.norm = norm
         self.input_shape = input_shape
-        self.flattens = (
-            input_shape is not None and len(input_shape) == 1 and None not in input_shape
-        )
+        sizes = input_shape or ()
+        self.flattens = len(sizes) == 1 and None not in sizes
         self.spec = spec
         self.pretrained = pretrained
         self.head = head
@@ -402,9 +401,8 @@ class Backbone(ReadOnlySettings):
     @cached_property
     def identity(self) -> str:
         """`fingerprint` of what features depend on, all but a head that tasks replace."""
-        tensors = dict(chain(self.module.named_parameters(), self.module.named_buffers()))
-        for name in self._head_shapes:
-            del tensors[name]
+        every = chain(self.module.named_parameters(), self.module.named_buffers())
+        tensors = {name: tensor for name, tensor in every if name not in self._head_shapes}
         return self.fingerprint(tensors)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -492,14 +490,12 @@ class Backbone(ReadOnlySettings):
 
     def _advice(self, got: tuple[int, ...] | str, inputs: Inputs) -> str:
         """What to do about a network that returns something else than logits."""
-        rows = len(inputs)
         if isinstance(got, str):
             return "return the tensor of logits alone, or as an attribute or a key `logits`"
-        if len(got) != 2:
-            return "expected two dimensions: flatten the others away, and squeeze neither"
-        if self.own_head is None or got[0] != rows:
-            of_classes = f"adapt it with num_classes={got[1]}"
-            return of_classes if got[0] == rows else "expected one row for each input"
+        if len(got) != 2 or got[0] != len(inputs):
+            return "expected one row for each input: flatten further dimensions, squeeze none"
+        if self.own_head is None:
+            return f"adapt it with num_classes={got[1]}"
         return f"{self.head_advice(inputs)}, num_classes={got[1]}"
 
     def _explained(self, error: Exception, inputs: Inputs) -> str | None:

@@ -131,9 +131,8 @@ def maskable_layers(
     skipped = _matching("skip", skip, layers)
     masked = tuple(layer for layer in chosen if layer not in skipped)
     if not masked:
-        raise InputError(
-            f"include and skip leave none of the {len(layers)} maskable layers; keep at least one"
-        )
+        line = f"include and skip leave none of the {len(layers)} maskable layers"
+        raise InputError(f"{line}; keep at least one")
     return masked
 
 
@@ -152,9 +151,8 @@ def unwrapped(module: Any) -> nn.Module:
                 "pass; adapt the Python module that it was made from"
             )
     if type(module).forward is nn.Module.forward:
-        raise InputError(
-            f"{kind} has no forward; if it wraps a network, give that, as {kind}.module"
-        )
+        line = f"{kind} has no forward; if it wraps a network"
+        raise InputError(f"{line}, give that, as {kind}.module")
     return module
 
 
@@ -210,16 +208,15 @@ class Head:
         prefix, layer = last_layer(module)
         name = f"{prefix}.weight" if prefix else "weight"
         weight, bias = layer._parameters.get("weight"), layer._parameters.get("bias")
-        if weight is None or units_in_columns(layer):
-            problem = "is not linear" if units_in_columns(layer) else "is computed"
-            raise InputError(f'the last layer {name} {problem}; use head="shared"')
+        parameters = module.named_parameters(remove_duplicate=False)
+        users = [key for key, other in parameters if other is weight or other is bias]
+        own = len(users) == (1 if bias is None else 2)
+        if weight is None or units_in_columns(layer) or not own:
+            line = f"the last layer {name} computes its weights, shares them or has them transposed"
+            raise InputError(f'{line}; use head="shared"')
         shapes = {name: tuple(weight.shape[1:])}
         if bias is not None:
             shapes[name.removesuffix("weight") + "bias"] = ()
-        parameters = module.named_parameters(remove_duplicate=False)
-        users = [key for key, other in parameters if other is weight or other is bias]
-        if len(users) > len(shapes):
-            raise InputError(f'the last layer {name} shares its weights; use head="shared"')
         return cls(name, shapes)
 
     @property

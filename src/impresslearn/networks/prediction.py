@@ -177,9 +177,8 @@ def accuracy_of(
     if backbone.own_head is not None and backbone.own_head.name not in view.weights:
         view = replace(view, weights=view.weights | backbone.new_head(len(labels)))
     elif backbone.own_head is None and len(labels) > backbone.num_classes:
-        raise InputError(
-            f"the data have {len(labels)} classes, the backbone only {backbone.num_classes} outputs"
-        )
+        line = f"the data have {len(labels)} classes, the backbone only"
+        raise InputError(f"{line} {backbone.num_classes} outputs")
     source = to_batches(examples, labels, backbone.device)
     return replace(view, num_classes=len(labels)).accuracy(backbone, source)
 

@@ -150,7 +150,7 @@ def fit(
     total = recipe.total_steps(len(source))
     if total == 0:
         return FitResult(0, math.nan)
-    optimizer = _optimizer(parameters, recipe)
+    optimizer, advice = _optimizer(parameters, recipe), f"lower the learning rate {recipe.lr}"
     window = min(total, recipe.steps_per_epoch(len(source)))
     recent: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
@@ -170,18 +170,13 @@ def fit(
             if step % CHECK_EVERY == 0 or step == total - 1:
                 mean = float(value.detach().mean())
                 if not math.isfinite(mean):
-                    raise TrainingError(
-                        f"the loss became {mean} at step {step + 1}; "
-                        f"lower the learning rate {recipe.lr}"
-                    )
+                    raise TrainingError(f"the loss became {mean} at step {step + 1}; {advice}")
                 progress.log(step + 1, {"loss": mean, "learning_rate": rate})
             advance()
     # The last step comes after the last look at a loss.
     for parameter in parameters:
         if not torch.isfinite(parameter).all():
-            raise TrainingError(
-                f"parameters became NaN or infinite; lower the learning rate {recipe.lr}"
-            )
+            raise TrainingError(f"parameters became NaN or infinite; {advice}")
     losses = torch.stack(recent, dim=-1).reshape(-1, len(recent))
     final = [float(of_one.mean()) for of_one in losses]
     return FitResult(total, sum(final) / len(final), final)
@@ -265,11 +260,9 @@ class TaskTraining:
 
     def fit(self, trained: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
-        objective, recipe = Objective(self, trained), self.recipe
+        objective, source, recipe = Objective(self, trained), self.source, self.recipe
         try:
-            result = fit(
-                trained.parameters, objective, self.source, recipe, self.seed, self.progress
-            )
+            result = fit(trained.parameters, objective, source, recipe, self.seed, self.progress)
         except CheckpointError:
             raise InputError(
                 f"{self.backbone.name} uses activation checkpointing, which cannot be used here; "
@@ -292,7 +285,7 @@ class Objective:
     def __init__(self, training: TaskTraining, trained: Trainable) -> None:
         self._training, self._gathering, self._trained = training, training, trained
         self._step = self._last = 0  # the last step in which norm statistics are gathered
-        self._reached: dict[str, Tensor | None] = {}  # gradients of weights: any beside 0?
+        self._reached: dict[str, list[Tensor]] = {}  # whether gradients of a weight were not 0
         self._frozen = training.phase.statistics or {}
         self._gathered = {name: values.clone() for name, values in self._frozen.items()}
         if trained.fold and training.folds:
@@ -310,10 +303,10 @@ class Objective:
             weights = dict(weights)
             for name, weight in weights.items():
                 if weight.requires_grad:
-                    self._reached.setdefault(name, None)
                     # A separate node: layers that are mixed together all get a gradient.
                     weights[name] = weight.view_as(weight)
-                    weights[name].register_hook(partial(self._note, name))
+                    found = self._reached.setdefault(name, [])
+                    weights[name].register_hook(partial(_note, found))
         value = training.loss(weights, inputs, targets) + cost
         if self._step == WATCHED + 1 or not value.requires_grad:
             self._check_reached()
@@ -329,18 +322,11 @@ class Objective:
         if self._trained.fold and self._step == self._last > 0:
             self._trained.fold(self._gathered, self._frozen)
 
-    def _note(self, name: str, gradient: Tensor | None) -> None:
-        if gradient is not None:  # an autograd.Function may give none
-            # Looking at it now would wait for the GPU.
-            known = self._reached[name]
-            found = gradient.detach().any()
-            self._reached[name] = found if known is None else known | found
-
     def _check_reached(self) -> None:
         """Raises InputError for weights that no gradient reached, and warns of zeros."""
         backbone, reached = self._training.backbone, self._reached
-        missing = [name for name, found in reached.items() if found is None]
-        names = missing or [name for name, found in reached.items() if not found]
+        missing = [name for name, found in reached.items() if not found]
+        names = missing or [name for name, found in reached.items() if not any(found)]
         listed = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
         if missing:
             raise InputError(
@@ -355,6 +341,11 @@ class Objective:
                 "multiplies by 0",
                 NotLearnedWarning,
             )
+
+
+def _note(found: list[Tensor], gradient: Tensor | None) -> None:
+    if gradient is not None:  # an autograd.Function may give none
+        found.append(gradient.detach().any())  # looking at it now would wait for the GPU
 
 
 def endless_batches(

@@ -77,8 +77,6 @@ def progress_for(choice: ProgressChoice) -> Progress:
     if choice == "auto":
         return Progress(sys.stderr.isatty())
     if not isinstance(choice, bool):
-        raise InputError(
-            'progress must be True, False, "auto" or a function of (name, step, values), '
-            f"got {choice!r}"
-        )
+        line = 'progress must be True, False, "auto" or a function of (name, step, values)'
+        raise InputError(f"{line}, got {choice!r}")
     return Progress(choice)
