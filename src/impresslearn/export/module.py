@@ -77,10 +77,8 @@ class TaskModel:
         sizes = [size for size in shape or () if size is not None]
         if shape is None or len(sizes) < len(shape):
             accepted = "" if shape is None else " " + str(shape).replace("None", "*")
-            raise InputError(
-                f"{backbone.name} takes inputs of any size{accepted}; pass example=, a batch of "
-                "inputs of the size to export for"
-            )
+            line = f"{backbone.name} takes inputs of any size{accepted}; pass example=, a batch of"
+            raise InputError(f"{line} inputs of the size to export for")
         return Inputs(torch.zeros(2, *sizes, dtype=dtype))
 
 

@@ -106,7 +106,8 @@ class Backbone(ReadOnlySettings):
         self.checked = False  # by `check_passes`, which has seen one tensor of this shape:
         self.seen_shape: Sequence[int] | None = None
         self._restores = True
-        # Where the bias of a task's own head starts: a ReLU behind it has no gradient at 0.
+        # Where the bias of a task's own head starts, whose weights start at 0: a ReLU behind it has
+        # no gradient at 0.
         self.head_bias = 0.0
         # Takes the logits out of the module's output, unless that is a tensor.
         self.logits_reader: Callable[[Any, str], Any] | None = None
@@ -174,10 +175,7 @@ class Backbone(ReadOnlySettings):
         return self.dtype if head is None else self.module.get_parameter(head.name).dtype
 
     def new_head(self, num_classes: int) -> dict[str, Tensor]:
-        """A head for a task to start from, by parameter name; {} if tasks share a head.
-
-        Its weights are zeros, and its bias is `head_bias`.
-        """
+        """A head for a task to start from, by parameter name; {} if tasks share a head."""
         head: dict[str, Tensor] = {}
         for name, shape in self._head_shapes.items():
             start = 0.0 if shape else self.head_bias
@@ -192,11 +190,7 @@ class Backbone(ReadOnlySettings):
         return tuple(group for kind, group in self._small_groups if group and kind in kinds)
 
     def initial_statistics(self) -> dict[str, Tensor]:
-        """Running statistics for a task to start from, as copies by buffer name.
-
-        Mean 0 and variance 1 in a new network, the module's own in an adapted one; {} where
-        `has_statistics` is False.
-        """
+        """Running statistics of the module for a task to start from, as copies by buffer name."""
         return {name: buffer.clone() for name, buffer in self._running_buffers.items()}
 
     def forward(
@@ -288,11 +282,8 @@ class Backbone(ReadOnlySettings):
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
         layer = self._view(mode).get_submodule(name.rpartition(".")[0])
         calls: list[Tensor] = []
-        hook = layer.register_forward_pre_hook(lambda _, arguments: calls.extend(arguments[:1]))
-        try:
+        with layer.register_forward_pre_hook(lambda _, arguments: calls.extend(arguments[:1])):
             logits = self.forward(weights, inputs, statistics, mode)
-        finally:
-            hook.remove()
         if len(calls) != 1 or len(calls[0]) != len(logits):
             line = f"the layer of {name} must be called once, on a batch"
             raise InputError(f"{self.name} has no features: {line}")
@@ -340,10 +331,8 @@ class Backbone(ReadOnlySettings):
         """Raises InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
         wanted = self.input_shape
         if isinstance(inputs, Features):
-            raise InputError(
-                "features serve tasks that are only a head, such as those of the preset "
-                '"few_labels"; give the inputs themselves'
-            )
+            line = 'features serve tasks that are only a head, such as those of preset "few_labels"'
+            raise InputError(f"{line}; give the inputs themselves")
         if isinstance(inputs, Inputs) and wanted is None:
             return
         if not isinstance(inputs, Tensor) or inputs.dim() == 0:
@@ -483,10 +472,8 @@ class Backbone(ReadOnlySettings):
             reason = f"{needs}; return its outputs as they are"
         elif issubclass(kind, layers.MASKABLE):
             reason = f"{last} is called last; define {last} last"
-        return (
-            f"{name}, the layer that was defined last, does not give the logits: {reason}, or use "
-            'head="shared"'
-        )
+        line = f"{name}, the layer that was defined last, does not give the logits: {reason}"
+        return f'{line}, or use head="shared"'
 
     def _advice(self, got: tuple[int, ...] | str, inputs: Inputs) -> str:
         """What to do about a network that returns something else than logits."""

@@ -97,10 +97,9 @@ def training_examples(
 @torch.no_grad()
 @drawing(0)  # dropout must leave the caller's generators as they are
 def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
-    """Raises InputError for a network that could not repeat a task.
+    """Raises InputError for a network that could not repeat a task, or whose head is not its end.
 
-    It changes in a pass, its rows depend on one another, or it does not end with its logits: the
-    layer that a task's head replaces must give them, without a softmax behind.
+    It changes in a pass, its rows depend on one another, or it returns something beside logits.
     """
     inputs = inputs.to(backbone.device, backbone.input_dtype)
     name, probe = backbone.name, copy.deepcopy(backbone)  # what changes is the copy
@@ -153,10 +152,7 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
 def _trained(
     backbone: Backbone, inputs: Tensor | Inputs
 ) -> tuple[nn.Module, dict[str, Tensor], list[Tensor]]:
-    """A module that has trained, its buffers before, and what it gave before and after.
-
-    The outputs are missing where it cannot train: learning then raises the reason.
-    """
+    """A module that has trained if it can, its buffers before, and its outputs before and after."""
     probe = copy.deepcopy(backbone)
     # Passes write to the buffers, not to copies of them, and find what others left.
     probe._fixed_buffers, probe._restores = {}, False
@@ -164,7 +160,7 @@ def _trained(
     training = [part for part in module.modules() if part.training]
     buffers: dict[str, Tensor] = {}
     outputs = []
-    with suppress(Exception):  # a user's module may raise anything here
+    with suppress(Exception):  # a user's module may raise anything; learning raises the reason
         module.train(False)
         first = attributes_of(module)
         outputs.append(probe.forward({}, inputs))

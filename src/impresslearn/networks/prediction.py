@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -71,8 +72,7 @@ class TaskView:
     - `mode`: of `Backbone.forward`.
     - `others`: effective weights of further networks, whose logits are added (of readouts).
     - `feature_keys`: for a task that brings nothing but a head, a key for the rest of each of its
-      networks: tasks with equal keys read the same features. None for a task with weights of its
-      own.
+      networks: tasks with equal keys read the same features. None for any other task.
     """
 
     weights: Weights
@@ -184,10 +184,7 @@ def accuracy_of(
 
 
 class WeightCache:
-    """Effective weights by name, those used longest ago dropped first; for any number of threads.
-
-    - `limit`: bytes of weights to keep.
-    """
+    """Up to `limit` bytes of weights by name, those used longest ago dropped first; for threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -240,8 +237,7 @@ def remeasured(
     start from.
 
     - `settle`: given the prefix of a norm's buffers and the means and variances (channels,),
-      float64, of its input, returns the means and variances that the norm uses and that are
-      returned.
+      float64, of its input, returns those that the norm uses and that are returned.
     """
     statistics, measured = backbone.initial_statistics(), set[str]()
 
@@ -254,13 +250,9 @@ def remeasured(
             statistics[f"{prefix}running_mean"].copy_(mean)
             statistics[f"{prefix}running_var"].copy_(variance)
 
-    hooks = []
-    for prefix, norm in batch_norms(backbone._view("eval")):
-        hooks.append(norm.register_forward_pre_hook(partial(measure, prefix)))
-    try:
-        inputs = inputs.to(backbone.device, backbone.input_dtype)
+    inputs = inputs.to(backbone.device, backbone.input_dtype)
+    with ExitStack() as hooks:
+        for prefix, norm in batch_norms(backbone._view("eval")):
+            hooks.enter_context(norm.register_forward_pre_hook(partial(measure, prefix)))
         backbone.forward(weights, inputs, statistics, "eval")
-    finally:
-        for hook in hooks:
-            hook.remove()
     return statistics

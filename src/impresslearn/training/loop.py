@@ -171,7 +171,8 @@ def fit(
                 mean = float(value.detach().mean())
                 if not math.isfinite(mean):
                     raise TrainingError(f"the loss became {mean} at step {step + 1}; {advice}")
-                progress.log(step + 1, {"loss": mean, "learning_rate": rate})
+                if progress.write is not None:
+                    progress.write(progress.title, step + 1, {"loss": mean, "learning_rate": rate})
             advance()
     # The last step comes after the last look at a loss.
     for parameter in parameters:
@@ -210,8 +211,7 @@ def with_head(
 
     - rate: how much faster than the rest the head learns.
 
-    The result becomes a pair: the result of `trained`, and the head by parameter name ({} if all
-    tasks share the network's).
+    The result becomes a pair: the result of `trained`, and the head by parameter name, or {}.
     """
     head = {name: values / rate for name, values in backbone.new_head(num_classes).items()}
     for values in head.values():
@@ -389,10 +389,7 @@ def entropies(logits: Tensor) -> Tensor:
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
-    """Mean entropy of the predictions: the paper's and SupSup's objective without labels.
-
-    (..., n, K) to (...): one number for the n inputs of each task.
-    """
+    """Mean entropy of predictions (..., n, K) to (...): the paper's objective without labels."""
     return entropies(logits).mean(dim=-1)
 
 
@@ -415,7 +412,6 @@ def information_maximisation(logits: Tensor, prior: float = 0.0) -> Tensor:
 def unit_norm_penalty(alphas: Sequence[Tensor]) -> Tensor:
     """Σ_layers (Σ_t |α_t| - 1)², the penalty of eq. 2; alphas: (N,) or (N, units) a layer.
 
-    With coefficients per unit the squares are averaged over the units of a layer, so that λ means
-    the same for both granularities.
+    Squares are averaged over units, so that λ means the same for both granularities.
     """
     return torch.stack([(alpha.abs().sum(dim=0) - 1).square().mean() for alpha in alphas]).sum()
