@@ -72,17 +72,13 @@ def export_task(
 
 def _weights(task: TaskModel) -> bytes:
     if task.view.others:
-        raise InputError(
-            f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks, which "
-            "one network's weights cannot hold; write .pt2 or .onnx"
-        )
+        line = f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks"
+        raise InputError(f"{line}, which one network's weights cannot hold; write .pt2 or .onnx")
     tensors: dict[str, Tensor] = {}
     for name, value in merged_network(task, task.view.weights).state_dict().items():
         if not isinstance(value, Tensor):
-            raise InputError(
-                f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}, and a "
-                "safetensors file holds only tensors"
-            )
+            line = f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}"
+            raise InputError(f"{line}, and a safetensors file holds only tensors")
         # Copies, because the format refuses tensors that share memory.
         tensors[name] = value.detach().cpu().clone().contiguous()
     return save(tensors, task.metadata())

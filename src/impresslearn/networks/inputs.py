@@ -199,11 +199,9 @@ def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
             gradients = torch.autograd.grad(logits[:, 0].sum(), parts, allow_unused=True)
             if not any(gradient is not None and gradient.any() for gradient in gradients):
                 if len(head) == 1:
-                    raise InputError(
-                        f"{backbone.name} ends in a function that is flat at 0, such as a ReLU, "
-                        "and its last layer has no bias to start above; adapt it without that "
-                        "function"
-                    )
+                    line = f"{backbone.name} ends in a function that is flat at 0, such as a ReLU"
+                    why = "its last layer has no bias to start above; adapt it without the function"
+                    raise InputError(f"{line}, and {why}")
                 vars(backbone)["head_bias"] = 1.0
 
 
@@ -253,10 +251,8 @@ def checked_inputs(
 def checked_features(backbone: Backbone, features: Features) -> Features:
     """The features. Raises InputError for features of another network, and for NaN."""
     if features.network != backbone.identity:
-        raise InputError(
-            f"these features are of another network than this {backbone.name}; compute them with "
-            "this learner's features(inputs)"
-        )
+        line = f"these features are of another network than this {backbone.name}"
+        raise InputError(f"{line}; compute them with this learner's features(inputs)")
     return features
 
 
@@ -296,8 +292,6 @@ def spread_places(length: int, count: int) -> np.ndarray:
 def check_backbone(value: Any) -> Backbone:
     """The value itself. Raises InputError unless it is a backbone."""
     if not isinstance(value, Backbone):
-        raise InputError(
-            f"backbone must come from create_backbone or adapt, got {type(value).__name__}; wrap "
-            "your own module with adapt(module)"
-        )
+        line = f"backbone must come from create_backbone or adapt, got {type(value).__name__}"
+        raise InputError(f"{line}; wrap your own module with adapt(module)")
     return value

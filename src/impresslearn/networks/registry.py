@@ -239,10 +239,9 @@ def copied(module: nn.Module) -> nn.Module:
         hooks = (*owner._forward_pre_hooks.values(), *owner._forward_hooks.values())
         for key, value in (*vars(owner).items(), *enumerate(hooks)):
             if isinstance(value, torch.Tensor) and not value.is_leaf:
-                raise InputError(
-                    f"{kind} cannot be copied: {key} of {where} was computed with gradients; "
-                    "detach it, or compute weights by torch.nn.utils.parametrizations"
-                )
+                line = f"{kind} cannot be copied: {key} of {where} was computed with gradients"
+                hint = "detach it, or compute weights by torch.nn.utils.parametrizations"
+                raise InputError(f"{line}; {hint}")
             for cell in (isinstance(value, FunctionType) and value.__closure__) or ():
                 held = cell.cell_contents
                 if id(getattr(held, "__self__", held)) in own:

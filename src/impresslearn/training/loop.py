@@ -71,10 +71,8 @@ class Recipe:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        checked: dict[str, Any] = {
-            "min_steps": check_integer("min_steps", self.min_steps, 0),
-            "batch_size": check_integer("batch_size", self.batch_size, 1),
-        }
+        checked: dict[str, Any] = {"min_steps": check_integer("min_steps", self.min_steps, 0)}
+        checked["batch_size"] = check_integer("batch_size", self.batch_size, 1)
         for name in NUMBERS if self.momentum is None else (*NUMBERS, "momentum"):
             value = getattr(self, name)
             number = check_number(name, value, *LIMITS.get(name, (0.0, math.inf)))
