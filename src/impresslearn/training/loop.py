@@ -306,6 +306,8 @@ class Objective:
                     found = self._reached.setdefault(name, [])
                     weights[name].register_hook(partial(_note, found))
         value = training.loss(weights, inputs, targets) + cost
+        if not value.requires_grad:  # no gradient reaches any weight in this step
+            self._reached = {name: [] for name in self._reached}
         if self._step == WATCHED + 1 or not value.requires_grad:
             self._check_reached()
         return value
@@ -324,7 +326,8 @@ class Objective:
         """Raises InputError for weights that no gradient reached, and warns of zeros."""
         backbone, reached = self._training.backbone, self._reached
         missing = [name for name, found in reached.items() if not found]
-        names = missing or [name for name, found in reached.items() if not any(found)]
+        still = [name for name, found in reached.items() if not any(found)]
+        names = missing or (still if self._step > WATCHED else [])  # zeros may last a few steps
         listed = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
         if missing:
             raise InputError(
