@@ -85,8 +85,6 @@ class TaskModel:
 class ExportedTask(nn.Module):
     """One task as a module: inputs (n, ...) to logits (n, K); logit k stands for classes[k].
 
-    - task: of `learner.task_model`.
-
     The module is in evaluation mode, shares no tensor with the backbone, requires no gradients and
     is on the backbone's device. Its inputs have the backbone's input_dtype, or are raw where the
     task has a preprocessing (uint8 for pixels, floats otherwise). The logits are bit-identical to
@@ -140,7 +138,9 @@ class ExportedTask(nn.Module):
         return settings.arranged(values / 255 if settings.pixels else values).to(self._dtype)
 
 
-export_module = ExportedTask
+def export_module(task: TaskModel) -> ExportedTask:
+    """The task, of `learner.task_model`, as a module; see `ExportedTask`."""
+    return ExportedTask(task)
 
 
 @torch.no_grad()

@@ -106,8 +106,7 @@ class Backbone(ReadOnlySettings):
         self.checked = False  # by `check_passes`, which has seen one tensor of this shape:
         self.seen_shape: Sequence[int] | None = None
         self._restores = True
-        # Where the bias of a task's own head starts, whose weights start at 0: a ReLU behind it has
-        # no gradient at 0.
+        # Where the bias of a task's own head starts: a ReLU behind it has no gradient at 0.
         self.head_bias = 0.0
         # Takes the logits out of the module's output, unless that is a tensor.
         self.logits_reader: Callable[[Any, str], Any] | None = None
