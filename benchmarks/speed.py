@@ -310,8 +310,13 @@ def _step_on(
     backbone: Backbone, batch: Batch, parameters: list[Tensor], weights: Weights
 ) -> Action:
     """A step through the frozen network with the weights that the parameters give."""
-    forward, (inputs, targets) = TrainingPhase.begin(backbone).forward, batch
-    return _step(parameters, lambda: F.cross_entropy(forward(backbone, weights(), inputs), targets))
+    phase, (inputs, targets) = TrainingPhase.begin(backbone), batch
+
+    def loss() -> Tensor:
+        logits = backbone.forward(weights(), inputs, phase.statistics, phase.mode)
+        return F.cross_entropy(logits, targets)
+
+    return _step(parameters, loss)
 
 
 def _step(parameters: Iterable[Tensor], loss: Callable[[], Tensor]) -> Action:

@@ -61,7 +61,7 @@ def test_every_policy_runs_adds_no_weights_and_tracks_where_it_keeps(norm, track
 
 
 def test_a_new_policy_is_one_entry(monkeypatch):
-    layer_norm = norms.NormPolicy(lambda channels: nn.GroupNorm(1, channels), None, False)
+    layer_norm = norms.NormPolicy(lambda channels: nn.GroupNorm(1, channels), None)
     monkeypatch.setitem(norms.POLICIES, "layer", layer_norm)
     backbone = resnet("layer")
     assert backbone.norm == "layer"

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
-from impresslearn.networks import adapt, create_backbone
+from impresslearn.networks import adapt, create_backbone, prediction
 from impresslearn.networks.prediction import BATCH, TaskView
 from toys import blobs
 
@@ -137,17 +137,18 @@ class Streamed(torch.utils.data.TensorDataset):
 @pytest.mark.parametrize(
     ("rows", "batch_size"), [(9, 8), (10, 8), (3, 2), (7, 3), (8, 8), (2049, BATCH)]
 )
-def test_statistics_of_the_batch_are_never_those_of_a_remainder(rows, batch_size):
+def test_statistics_of_the_batch_are_never_those_of_a_remainder(rows, batch_size, monkeypatch):
     """The last part is as large as the others, up to one, and `accuracy` sees the same parts."""
     net = nn.Sequential(nn.Linear(16, 5), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 3))
     backbone = adapt(net, norm="batch")
     inputs = blobs(count=rows)[0]
     view = TaskView(backbone.weights, None, 3)
-    logits = view.logits(backbone, inputs, batch_size)
+    monkeypatch.setattr(prediction, "BATCH", batch_size)
+    logits = view.logits(backbone, inputs)
     sizes = even_parts(rows, batch_size)
     assert min(sizes) >= max(2, max(sizes) - 1)
     expected = [backbone.forward({}, part) for part in inputs.split(sizes)]
     torch.testing.assert_close(logits, torch.cat(expected))
     targets = logits.argmax(dim=1)
     for source in (TensorBatches(inputs, targets), Streamed(inputs, targets).batches()):
-        assert view.accuracy(backbone, source, batch_size) == 1
+        assert view.accuracy(backbone, source) == 1

@@ -18,17 +18,16 @@ def network():
 @pytest.mark.parametrize("gain", [1, 2.5])
 def test_the_standard_deviation_is_that_of_he_times_the_gain(gain):
     normal, signed = network(), network()
-    fill_weights(normal, "kaiming_normal", 3, gain)
-    fill_weights(signed, "signed_constant", 3, gain)
+    fill_weights(normal, "kaiming_normal", 3, gain, 2)
+    fill_weights(signed, "signed_constant", 3, gain, 2)
     for place, fan_in in ((0, 36), (2, 400)):
         std, weight = gain * sqrt(2 / fan_in), normal[place].weight
         assert weight.std().item() == pytest.approx(std, rel=0.04)
         assert abs(weight.mean().item()) < 0.06 * std
         assert torch.equal(signed[place].weight, weight.sign() * std)
     for init, default in (("kaiming_normal", 1), ("signed_constant", 2)):
-        one, other = network(), network()
-        fill_weights(one, init), fill_weights(other, init, 0, default)
-        assert torch.equal(one[2].weight, other[2].weight)
+        one, other = create_backbone(init=init), create_backbone(init=init, gain=default)
+        assert one.fingerprint() == other.fingerprint()
 
 
 def test_the_seed_decides_and_neither_the_global_state_nor_the_dtype_does():
@@ -37,7 +36,7 @@ def test_the_seed_decides_and_neither_the_global_state_nor_the_dtype_does():
         torch.manual_seed(state)
         module = network().to(dtype)
         bias, before = module[2].bias.clone(), torch.get_rng_state()
-        fill_weights(module, seed=7)
+        fill_weights(module, "signed_constant", 7, 2.0, 2)
         assert torch.equal(torch.get_rng_state(), before)
         assert torch.equal(module[2].bias, bias)
         weights.append(module[2].weight.float())

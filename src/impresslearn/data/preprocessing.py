@@ -340,7 +340,8 @@ def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
     if not as_many or not keeps_order:
         hint = "bring their axes into its order" if as_many else "give one with as many values"
         raise InputError(f"inputs of shape {given} cannot be given the shape {shape}; {hint}")
-    return inputs.reshape(len(inputs), *shape)
+    # Not len(inputs), which would fix the size of the batch in an exported program.
+    return inputs.reshape(inputs.shape[0], *shape)
 
 
 def _differ_in_scale(values: Tensor) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 from impresslearn.checks import check_kind
 from impresslearn.data import Inputs
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.export.module import TaskModel, export_module, merged_network
+from impresslearn.export.module import ExportedTask, TaskModel, merged_network
 from impresslearn.files import check_place, write_file
 
 FORMATS = ("safetensors", "onnx", "pt2")
@@ -41,15 +41,10 @@ def export_task(
       is installed: by at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
 
     .safetensors holds the network's state dict with the task's weights and statistics in it. It
-    loads into the module of `create_backbone` called with the `backbone` of the file's metadata, or
-    into your own module:
+    loads into your own module, or the module of `create_backbone` called with the `backbone` of the
+    file's metadata (and num_classes=len(classes) for a task with its own head):
 
-        state = module.state_dict()
-        state.update(safetensors.torch.load_file(path))
-        module.load_state_dict(state)
-
-    A task with its own head has one row per class in it: pass num_classes=len(classes) to
-    `create_backbone`. In a shared head only the first len(classes) outputs are the task's.
+        module.load_state_dict(module.state_dict() | safetensors.torch.load_file(path))
 
     .pt2 is a program of `torch.export` on the CPU, from inputs (n, ...) to logits (n, K). torch
     alone loads it, and about["impresslearn.json"] then holds the metadata:
@@ -67,37 +62,30 @@ def export_task(
     check_kind("task (learner.task_model(name))", task, TaskModel)
     check_place(path)
     suffix = os.path.splitext(path)[1][1:].lower()
+    if suffix not in FORMATS:
+        raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
     if suffix == "safetensors":
         return write_file(path, _weights(task))
-    if suffix == "onnx":
-        return write_file(path, _onnx(task, example, verify))
-    if suffix == "pt2":
-        return write_file(path, _program(task, example))
-    raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
+    content = _onnx(task, example, verify) if suffix == "onnx" else _program(task, example)
+    return write_file(path, content)
 
 
 def _weights(task: TaskModel) -> bytes:
-    """The content of a .safetensors file."""
     if task.view.others:
-        raise InputError(
-            f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks, which "
-            "one network's weights cannot hold; write .pt2 or .onnx"
-        )
+        line = f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks"
+        raise InputError(f"{line}, which one network's weights cannot hold; write .pt2 or .onnx")
     tensors: dict[str, Tensor] = {}
-    for name, value in merged_network(task).state_dict().items():
+    for name, value in merged_network(task, task.view.weights).state_dict().items():
         if not isinstance(value, Tensor):
-            raise InputError(
-                f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}, and a "
-                "safetensors file holds only tensors"
-            )
+            line = f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}"
+            raise InputError(f"{line}, and a safetensors file holds only tensors")
         # Copies, because the format refuses tensors that share memory.
         tensors[name] = value.detach().cpu().clone().contiguous()
     return save(tensors, task.metadata())
 
 
 def _program(task: TaskModel, example: Any) -> bytes:
-    """The content of a .pt2 file."""
-    program = _traced(task, export_module(task).cpu(), task.example_inputs(example))
+    program = _traced(task, ExportedTask(task).cpu(), task.example_inputs(example))
     data = io.BytesIO()
     metadata = json.dumps(task.metadata(), ensure_ascii=False)
     with _one_line(f"torch cannot save {task.backbone.name}", "a .safetensors file can be"):
@@ -106,15 +94,14 @@ def _program(task: TaskModel, example: Any) -> bytes:
 
 
 def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
-    """The content of an .onnx file."""
     for package in ("onnx", "onnxscript"):
         if find_spec(package) is None:
             line = f"exporting to ONNX needs {package}: pip install 'impresslearn[onnx]'"
             raise MissingDependencyError(line)
-    inputs, names = task.example_inputs(example), ["input"]
-    if isinstance(inputs, Inputs):
-        names = [key if isinstance(key, str) else f"input_{key}" for key, _ in inputs.items()]
-    module = export_module(task).cpu()
+    inputs = task.example_inputs(example)
+    names = [key if isinstance(key, str) else f"input_{key}" for key, _ in inputs.items()]
+    names = ["input"] if names == ["input_0"] else names
+    module = ExportedTask(task).cpu()
     program = _traced(task, module, inputs)
     failed = f"{task.backbone.name} cannot be translated to ONNX"
     with _one_line(failed, "a .pt2 or .safetensors file can be written without"):
@@ -136,20 +123,20 @@ def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
 
 @torch.no_grad()
 def _verify(
-    task: TaskModel, module: nn.Module, model: bytes, example: Tensor | Inputs, names: list[str]
+    task: TaskModel, module: nn.Module, model: bytes, example: Inputs, names: list[str]
 ) -> None:
     """Raises ImpressLearnError unless onnxruntime computes the logits of the module."""
     rows, dtype = 16, task.backbone.dtype
     generator = torch.Generator().manual_seed(0)
-    if isinstance(example, Inputs):  # only the network knows which of them are ids
+    first, *others = example.tensors
+    shape = (rows, *first.shape[1:])
+    if others:  # only the network knows which of them are ids
         inputs = example[torch.arange(rows) % len(example)]
-    elif example.is_floating_point():
-        shape = (rows, *example.shape[1:])
-        inputs = Inputs(torch.randn(shape, generator=generator).to(example.dtype))
+    elif first.is_floating_point():
+        inputs = Inputs(torch.randn(shape, generator=generator).to(first.dtype))
     else:
-        top = 256 if example.dtype == torch.uint8 else task.backbone.vocabulary or 2
-        shape = (rows, *example.shape[1:])
-        inputs = Inputs(torch.randint(top, shape, generator=generator).to(example.dtype))
+        top = 256 if first.dtype == torch.uint8 else task.backbone.vocabulary or 2
+        inputs = Inputs(torch.randint(top, shape, generator=generator).to(first.dtype))
     expected = module(*inputs.arguments, **inputs.named).double()
     try:
         logits = _run(model, dict(zip(names, inputs.tensors, strict=True))).double()
@@ -172,7 +159,6 @@ def _verify(
 
 
 def _run(model: bytes, inputs: dict[str, Tensor]) -> Tensor:
-    """The logits that onnxruntime computes."""
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only
@@ -181,22 +167,16 @@ def _run(model: bytes, inputs: dict[str, Tensor]) -> Tensor:
     return torch.from_numpy(session.run(["logits"], arrays)[0])
 
 
-def _traced(
-    task: TaskModel, module: nn.Module, example: Tensor | Inputs
-) -> torch.export.ExportedProgram:
-    """The program of a module on the CPU, for batches of any size like `example` (2, ...)."""
-    batch = {0: torch.export.Dim("batch")}
-    shapes: dict[str, Any] = {"inputs": (batch,)}
-    inputs = example if isinstance(example, Inputs) else Inputs(example)
-    if isinstance(example, Inputs):
-        # torch.export takes no **named: a graph gives the module one parameter per input.
-        graph, count = fx.Graph(), len(inputs.arguments)
-        names = [*(f"input_{place}" for place in range(count)), *inputs.named]
-        nodes: list[Any] = [graph.placeholder(name) for name in names]
-        named = dict(zip(inputs.named, nodes[count:], strict=True))
-        graph.output(graph.call_module("network", tuple(nodes[:count]), named))
-        module = fx.GraphModule({"network": module}, graph)
-        shapes = dict.fromkeys(names, batch)
+def _traced(task: TaskModel, module: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
+    """The program of a module on the CPU, for batches of any size like `inputs` (2, ...)."""
+    # torch.export takes no **named: a graph gives the module one parameter per input.
+    graph, count = fx.Graph(), len(inputs.arguments)
+    names = [*(f"input_{place}" for place in range(count)), *inputs.named]
+    nodes: list[Any] = [graph.placeholder(name) for name in names]
+    named = dict(zip(inputs.named, nodes[count:], strict=True))
+    graph.output(graph.call_module("network", tuple(nodes[:count]), named))
+    module = fx.GraphModule({"network": module}, graph)
+    shapes = {name: {0: torch.export.Dim("batch")} for name in names}
     failed = f"torch.export cannot trace {task.backbone.name}"
     with _one_line(failed, "a .safetensors file needs no tracing"), torch.no_grad():
         return torch.export.export(

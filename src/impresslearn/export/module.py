@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 from impresslearn.networks.norms import drop_statistics
-from impresslearn.networks.prediction import TaskView
+from impresslearn.networks.prediction import TaskView, Weights
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class TaskModel:
     - name: of the task.
     - classes: its labels; logit k stands for classes[k].
     - preprocessing: of an export's inputs; None if they come prepared.
-    - version: of the task, 1 for one that was never updated.
     """
 
     backbone: Backbone
@@ -40,22 +38,13 @@ class TaskModel:
     name: str
     classes: tuple[Label, ...]
     preprocessing: Preprocessing | None = None
-    version: int = 1
-
-    def logits(self, inputs: Tensor | Inputs) -> Tensor:
-        """Logits (n, K) of prepared inputs; raises InputError if they are not finite."""
-        return self.view.logits(self.backbone, inputs)
 
     def metadata(self) -> dict[str, str]:
-        """What every file holds beside the weights, as text.
+        """What every file holds beside the weights, as text, most of it JSON.
 
-        - task: its name.
-        - classes: a JSON list.
-        - backbone: the arguments of `create_backbone` as a JSON object, null for an adapted module.
-        - fingerprint: SHA-256 of the frozen network without the task, hexadecimal.
-        - preprocessing: of raw inputs, a JSON object or null; .onnx and .pt2 files apply it
-          themselves, readers of weights must.
-        - library, library_version: what wrote the file.
+        `task` is its name, `backbone` the arguments of `create_backbone` (null for an adapted
+        module), `fingerprint` the SHA-256 of the frozen network without the task, and
+        `preprocessing` that of raw inputs: .onnx and .pt2 files apply it, readers of weights must.
         """
         raw = self.preprocessing.settings() if self.preprocessing else None
         return {
@@ -68,12 +57,11 @@ class TaskModel:
             "library_version": __version__,
         }
 
-    def example_inputs(self, example: object) -> Tensor | Inputs:
-        """Two inputs (2, ...) on the CPU for tracing: the example's first, or zeros.
+    def example_inputs(self, example: object) -> Inputs:
+        """Two inputs (2, ...) on the CPU for tracing, raw if the task prepares them.
 
-        They have the backbone's input_dtype, or are uint8 where the task takes raw pixels; with a
-        preprocessing they are raw. Raises InputError for an unsuitable example, and without one
-        where a size is free.
+        They are the example's first, or zeros. Raises InputError for an unsuitable example, and
+        without one where a size is free.
         """
         backbone, raw = self.backbone, self.preprocessing
         dtype = torch.uint8 if raw is not None and raw.pixels else backbone.input_dtype
@@ -83,22 +71,24 @@ class TaskModel:
             if len(inputs) == 0:
                 raise InputError("example holds no input; expected a batch (n, ...) of one or more")
             # Tracing takes a batch of one for a size that never changes.
-            return inputs[torch.arange(2) % len(inputs)].to("cpu", dtype)
+            two = inputs[torch.arange(2) % len(inputs)].to("cpu", dtype)
+            return two if isinstance(two, Inputs) else Inputs(two)
         shape = backbone.input_shape if raw is None or raw.shape is None else raw.shape
         sizes = [size for size in shape or () if size is not None]
         if shape is None or len(sizes) < len(shape):
             accepted = "" if shape is None else " " + str(shape).replace("None", "*")
-            raise InputError(
-                f"{backbone.name} takes inputs of any size{accepted}; pass example=, a batch of "
-                "inputs of the size to export for"
-            )
-        return torch.zeros(2, *sizes, dtype=dtype)
+            line = f"{backbone.name} takes inputs of any size{accepted}; pass example=, a batch of"
+            raise InputError(f"{line} inputs of the size to export for")
+        return Inputs(torch.zeros(2, *sizes, dtype=dtype))
 
 
 class ExportedTask(nn.Module):
     """One task as a module: inputs (n, ...) to logits (n, K); logit k stands for classes[k].
 
-    - task: what to export.
+    The module is in evaluation mode, shares no tensor with the backbone, requires no gradients and
+    is on the backbone's device. Its inputs have the backbone's input_dtype, or are raw where the
+    task has a preprocessing (uint8 for pixels, floats otherwise). The logits are bit-identical to
+    the learner's for a batch of up to 1024 inputs.
 
     Attributes: task (its name), classes (its labels) and networks, the network with the task's
     weights in it (several for a readout, whose logits are added).
@@ -108,24 +98,11 @@ class ExportedTask(nn.Module):
         super().__init__()
         backbone, view = task.backbone, task.view
         self.task, self.classes = task.name, task.classes
-        self.networks = nn.ModuleList(
-            merged_network(replace(task, view=replace(view, weights=weights, others=())))
-            for weights in (view.weights, *view.others)
-        )
-        self._reader = backbone.logits_reader
-        self._flattens = backbone.flattens
+        every = (view.weights, *view.others)
+        self.networks = nn.ModuleList(merged_network(task, weights) for weights in every)
+        self._reader, self._flattens = backbone.logits_reader, backbone.flattens
         self._copies = backbone.spec is None  # a user's module may change its inputs in place
-        self._preprocessing = task.preprocessing
-        self._dtype = backbone.input_dtype
-        self._mean: Tensor
-        self._std: Tensor
-        if task.preprocessing is not None and task.preprocessing.normalises:
-            # As buffers they move with the module; the network's state does not include them.
-            for name in ("mean", "std"):
-                numbers = torch.tensor(
-                    getattr(task.preprocessing, name), dtype=torch.float32, device=backbone.device
-                )
-                self.register_buffer(f"_{name}", numbers.reshape(-1), persistent=False)
+        self._preprocessing, self._dtype = task.preprocessing, backbone.input_dtype
         self.eval().requires_grad_(False)
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
@@ -154,50 +131,25 @@ class ExportedTask(nn.Module):
         """Raw inputs after the arithmetic of `Preprocessing.apply`, bit for bit."""
         settings = self._preprocessing
         assert settings is not None
-        if settings.pixels:
-            if raw.dtype != torch.uint8:
-                raise ValueError(f"expected raw inputs as pixels of uint8, got {raw.dtype}")
-            ready = raw.to(torch.float32) / 255
-        else:
-            if not raw.is_floating_point():
-                raise ValueError(f"expected raw inputs as floats, got {raw.dtype}")
-            ready = raw.to(torch.float32)
-        if settings.shape is not None:
-            shape = tuple(settings.shape)
-            got = tuple(raw.shape[1:])
-            # Flat inputs may be folded, and sizes of 1 come and go; anything else is shuffled.
-            if got not in (shape, (math.prod(shape),), tuple(s for s in shape if s > 1)):
-                raise ValueError(f"expected raw inputs of shape (n, *{shape}) or flat, got {got}")
-            ready = ready.reshape(-1, *shape)
-        if settings.normalises:
-            along_channels = [-1] + [1] * (ready.ndim - 2)
-            ready = (ready - self._mean.reshape(along_channels)) / self._std.reshape(along_channels)
-        return ready.to(self._dtype)
+        if raw.dtype != torch.uint8 if settings.pixels else not raw.is_floating_point():
+            kind = "pixels of uint8" if settings.pixels else "floats"
+            raise ValueError(f"expected raw inputs as {kind}, got {raw.dtype}")
+        values = raw.to(torch.float32)
+        return settings.arranged(values / 255 if settings.pixels else values).to(self._dtype)
 
 
 def export_module(task: TaskModel) -> ExportedTask:
-    """A module that maps inputs (n, ...) to the task's logits (n, K), K its number of classes.
-
-    - task: of `learner.task_model`.
-
-    The module is in evaluation mode, shares no tensor with the backbone, requires no gradients and
-    is on the backbone's device. Its inputs have the backbone's input_dtype, or are raw where the
-    task has a preprocessing (uint8 for pixels, floats otherwise). The logits are bit-identical to
-    the learner's for a batch of up to 1024 inputs. Raises InputError for a task that is still
-    learned.
-    """
+    """The task, of `learner.task_model`, as a module; see `ExportedTask`."""
     return ExportedTask(task)
 
 
 @torch.no_grad()
-def merged_network(task: TaskModel) -> nn.Module:
+def merged_network(task: TaskModel, weights: Weights) -> nn.Module:
     """A copy of the backbone's module, in evaluation mode, with all that the task changes."""
     backbone, view = task.backbone, task.view
-    if view.mode not in ("eval", "batch"):
-        raise InputError(f"a task in mode {view.mode!r} is still learned and cannot be exported")
     module = copy.deepcopy(backbone.module).eval()
     heads = () if backbone.own_head is None else backbone.own_head.shapes
-    for name, weight in backbone.parameters_of(view.weights).items():
+    for name, weight in backbone.parameters_of(weights).items():
         if name not in heads:
             module.get_parameter(name).copy_(weight)
             continue

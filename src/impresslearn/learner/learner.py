@@ -530,7 +530,7 @@ class ImpressLearner(ReadOnlySettings):
         """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
         learned = self.tasks_.learned(task)
         preprocessing = None if prepared else self.settings.preprocessing
-        about = learned.name, learned.classes, preprocessing, learned.version
+        about = learned.name, learned.classes, preprocessing
         return TaskModel(self.backbone, self._store.view(learned), *about)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:

@@ -1,9 +1,8 @@
 """`Backbone`: a frozen network that every task shares, run with a task's weights and statistics.
 
 It knows no mask: callers pass the effective weights W ⊙ mask. The forward pass never writes to the
-module. What torch would change while it runs (the attributes that `functional_call` swaps,
-`module.training`) belongs to structural copies that share every tensor, one for each mode and
-thread; buffers that a module may write to are passed in as copies.
+module. What would change while it runs belongs to structural copies that share every tensor, one
+for each mode and thread; buffers that a module may write to are passed in as copies.
 """
 
 from __future__ import annotations
@@ -32,23 +31,10 @@ from impresslearn.checks import ReadOnlySettings, check_choice, check_integer, d
 from impresslearn.data import Features, Inputs
 from impresslearn.data.examples import bytes_of
 from impresslearn.errors import InputError
-from impresslearn.networks import norms
-from impresslearn.networks.layers import (
-    HEADS,
-    MASKABLE,
-    THIRDS,
-    TUNED,
-    Head,
-    HeadKind,
-    SmallParameter,
-    TunedKind,
-    maskable_layers,
-    small_parameters,
-    vocabulary_of,
-)
+from impresslearn.networks import layers, norms
+from impresslearn.networks.layers import Head, HeadKind, SmallParameter, TunedKind
 
 Mode = Literal["train", "frozen", "eval", "batch"]
-MODES: tuple[Mode, ...] = get_args(Mode)
 Shape = Sequence[int | None]
 # Words in torch's errors about unsuitable inputs.
 INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same device", "index out")
@@ -58,29 +44,17 @@ class Backbone(ReadOnlySettings):
     """A frozen module with its maskable layers, norm policy and input shape.
 
     - `module`: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
-    - `num_classes`: the outputs of the module.
-    - `norm`: "none", "batch", "per_task", "shared" or "group"; see `networks.norms`.
-    - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
-      (784,), accepts any shape with that number of values, which are flattened.
-    - `skip`, `include`, `input_dtype`: as in `adapt`.
+    - `num_classes`, `norm`, `input_shape`, `skip`, `include`, `input_dtype`, `head`: as in `adapt`;
+      `num_classes` are the outputs of the module, and `norm` may be "none" or "group" too.
     - `spec`: arguments of `create_backbone` that rebuild it, None for an adapted module.
     - `pretrained`: whether weights and statistics were trained.
-    - `head`: "shared" is one last layer, masked like the others, of whose outputs a task uses the
-      first; "own" lets every task bring a last layer with an output per class, and masks the rest.
 
     Further attributes: `layers`, the maskable layers in order; `weights`, their frozen weights by
     name; `small`, the frozen scales and shifts of norms and biases by name; `own_head`, the last
     layer if every task has its own, else None; `vocabulary`, the rows of an embedding that is the
     first layer, or None; `device` and `dtype` of the weights; `flattens`, whether inputs are
     flattened; `has_statistics`, whether batch norms have running statistics, of all tasks together
-    (`shares_statistics`) or of each task (`has_task_statistics`); `logits_reader`, which takes the
-    logits out of the module's output, None if the output is a tensor or nothing was computed yet;
-    `changing`, the attributes that a pass changes, by the name of the module that has them: every
-    pass begins with their first values; `checked`, whether `check_passes` has seen inputs, and
-    `seen_shape`, the shape of one of them if they are one tensor; `checked_heads`, the numbers of
-    outputs with which heads of the tasks' own were tried;
-    `head_bias`, where the bias of a task's own head starts: 1 in front of a ReLU, which has no
-    gradient at 0.
+    (`shares_statistics`) or of each task (`has_task_statistics`).
 
     Raises InputError for settings that do not fit the module.
     """
@@ -89,7 +63,6 @@ class Backbone(ReadOnlySettings):
     small: dict[str, Tensor]
     device: torch.device
     dtype: torch.dtype
-    logits_reader: Callable[[Any, str], Any] | None
 
     def __init__(
         self,
@@ -105,7 +78,7 @@ class Backbone(ReadOnlySettings):
         pretrained: bool = False,
         head: HeadKind = "shared",
     ) -> None:
-        check_choice("head", head, HEADS)
+        check_choice("head", head, get_args(HeadKind))
         check_choice("norm of a backbone", norm, norms.POLICIES)
         if input_shape is not None:
             if not isinstance(input_shape, Sequence) or not input_shape:
@@ -120,23 +93,23 @@ class Backbone(ReadOnlySettings):
         self.num_classes = check_integer("num_classes", num_classes, 1)
         self.norm = norm
         self.input_shape = input_shape
-        self.flattens = (
-            input_shape is not None and len(input_shape) == 1 and None not in input_shape
-        )
+        sizes = input_shape or ()
+        self.flattens = len(sizes) == 1 and None not in sizes
         self.spec = spec
         self.pretrained = pretrained
         self.head = head
         self.own_head = Head.of(module) if head == "own" else None
         self._head_shapes = self.own_head.shapes if self.own_head else {}
-        layers = maskable_layers(module, skip, include)
-        self.layers = tuple(layer for layer in layers if layer.name not in self._head_shapes)
-        self.vocabulary = vocabulary_of(module)
-        self.changing: dict[str, tuple[str, ...]] = {}
-        self.checked = False
-        self.checked_heads: set[int] = set()
+        every = layers.maskable_layers(module, skip, include)
+        self.layers = tuple(layer for layer in every if layer.name not in self._head_shapes)
+        self.vocabulary = layers.vocabulary_of(module)
+        self.checked = False  # by `check_passes`, which has seen one tensor of this shape:
         self.seen_shape: Sequence[int] | None = None
+        self._restores = True
+        # Where the bias of a task's own head starts: a ReLU behind it has no gradient at 0.
         self.head_bias = 0.0
-        self.logits_reader = None
+        # Takes the logits out of the module's output, unless that is a tensor.
+        self.logits_reader: Callable[[Any, str], Any] | None = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
         kept_by = norms.POLICIES[norm].kept_by
@@ -201,10 +174,7 @@ class Backbone(ReadOnlySettings):
         return self.dtype if head is None else self.module.get_parameter(head.name).dtype
 
     def new_head(self, num_classes: int) -> dict[str, Tensor]:
-        """A head for a task to start from, by parameter name; {} if tasks share a head.
-
-        Its weights are zeros, and its bias is `head_bias`.
-        """
+        """A head for a task to start from, by parameter name; {} if tasks share a head."""
         head: dict[str, Tensor] = {}
         for name, shape in self._head_shapes.items():
             start = 0.0 if shape else self.head_bias
@@ -213,17 +183,13 @@ class Backbone(ReadOnlySettings):
         return head
 
     def small_parameters(
-        self, kinds: Collection[TunedKind] = TUNED
+        self, kinds: Collection[TunedKind] = layers.TUNED
     ) -> tuple[tuple[SmallParameter, ...], ...]:
         """The groups of scales of norms, shifts of norms, and biases, if the network has them."""
         return tuple(group for kind, group in self._small_groups if group and kind in kinds)
 
     def initial_statistics(self) -> dict[str, Tensor]:
-        """Running statistics for a task to start from, as copies by buffer name.
-
-        Mean 0 and variance 1 in a new network, the module's own in an adapted one; {} where
-        `has_statistics` is False.
-        """
+        """Running statistics of the module for a task to start from, as copies by buffer name."""
         return {name: buffer.clone() for name, buffer in self._running_buffers.items()}
 
     def forward(
@@ -258,9 +224,8 @@ class Backbone(ReadOnlySettings):
         if mode != "batch":
             statistics = self.initial_statistics() if statistics is None else statistics
             if wrong := statistics.keys() ^ self._running_buffers.keys():
-                lack = "lack" if min(wrong) in self._running_buffers else "have an unknown name"
-                problem = f"statistics {lack} {min(wrong)!r}; begin with"
-                raise InputError(f"{problem} backbone.initial_statistics()")
+                rule = "statistics must have the names of backbone.initial_statistics(), but"
+                raise InputError(f"{rule} {min(wrong)!r} is only in one of them; begin with these")
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
         if self.spec is None:  # a user's module may change its inputs in place
@@ -268,7 +233,8 @@ class Backbone(ReadOnlySettings):
         if not isinstance(inputs, Inputs):
             inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
         view = self._view(mode)
-        kept = self._attributes(view)
+        # Every pass of a user's module begins with the attributes that it had at first.
+        kept = attributes_of(view) if self.spec is None and self._restores else []
         own_device = self.device if device_is_set.get() else nullcontext()
         try:
             # Not strict: views for batch statistics lack the buffers that others pass in.
@@ -276,33 +242,28 @@ class Backbone(ReadOnlySettings):
                 logits = functional_call(
                     view, tensors, inputs.arguments, inputs.named, strict=False
                 )
-        except torch.OutOfMemoryError:
-            raise
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             if line := self._explained(error, inputs):
                 raise InputError(line) from error
             raise
         finally:
-            for owner, attributes, added in kept:
-                for key in added & vars(owner).keys():
-                    del vars(owner)[key]
-                vars(owner).update(attributes)
+            for attributes, first in kept:
+                attributes.clear()
+                attributes.update(first)
         if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
-            by_key = isinstance(logits, Mapping)
-            if "logits" in logits if by_key else hasattr(logits, "logits"):
+            reader = operator.getitem if isinstance(logits, Mapping) else getattr
+            with suppress(KeyError, AttributeError):
+                logits = reader(logits, "logits")
                 # Past `__setattr__`, which refuses to change an attribute.
-                vars(self)["logits_reader"] = operator.getitem if by_key else getattr
-                logits = logits["logits"] if by_key else logits.logits
+                vars(self)["logits_reader"] = reader
         outputs = self.num_classes
         if self.own_head is not None and self.own_head.name in weights:
             outputs = len(weights[self.own_head.name])
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != (len(inputs), outputs):
-            raise InputError(
-                f"{self.name} must return logits {(len(inputs), outputs)}"
-                f"{' in training' * view.training}, returned {got}; "
-                f"{self._advice(got, inputs)}"
-            )
+            wanted = f"{(len(inputs), outputs)}{' in training' * view.training}, returned {got}"
+            advice = self._advice(got, inputs)
+            raise InputError(f"{self.name} must return logits {wanted}; {advice}")
         return logits
 
     def features(
@@ -320,15 +281,11 @@ class Backbone(ReadOnlySettings):
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
         layer = self._view(mode).get_submodule(name.rpartition(".")[0])
         calls: list[Tensor] = []
-        hook = layer.register_forward_pre_hook(lambda _, arguments: calls.extend(arguments[:1]))
-        try:
+        with layer.register_forward_pre_hook(lambda _, arguments: calls.extend(arguments[:1])):
             logits = self.forward(weights, inputs, statistics, mode)
-        finally:
-            hook.remove()
         if len(calls) != 1 or len(calls[0]) != len(logits):
-            raise InputError(
-                f"{self.name} has no features: the layer of {name} must be called once, on a batch"
-            )
+            line = f"the layer of {name} must be called once, on a batch"
+            raise InputError(f"{self.name} has no features: {line}")
         return calls[0].flatten(1)
 
     def headed(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
@@ -364,7 +321,7 @@ class Backbone(ReadOnlySettings):
                 # Thirds that are not given keep their frozen rows.
                 thirds = []
                 packed = self.module.get_parameter(part.parameter)
-                for third, rows in zip(THIRDS, packed.chunk(3), strict=True):
+                for third, rows in zip(layers.THIRDS, packed.chunk(3), strict=True):
                     thirds.append(weights.get(f"{part.parameter}.{third}", rows))
                 parameters[part.parameter] = torch.cat(thirds)
         return parameters
@@ -373,44 +330,40 @@ class Backbone(ReadOnlySettings):
         """Raises InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
         wanted = self.input_shape
         if isinstance(inputs, Features):
-            raise InputError(
-                "features serve tasks that are only a head, such as those of the preset "
-                '"few_labels"; give the inputs themselves'
-            )
-        if isinstance(inputs, Inputs):
-            if wanted is not None:
-                raise InputError(
-                    f"{self.name} takes one tensor or table, got {inputs}; give the tensor alone"
-                )
+            line = 'features serve tasks that are only a head, such as those of preset "few_labels"'
+            raise InputError(f"{line}; give the inputs themselves")
+        if isinstance(inputs, Inputs) and wanted is None:
             return
         if not isinstance(inputs, Tensor) or inputs.dim() == 0:
-            got = "a single number" if isinstance(inputs, Tensor) else type(inputs).__name__
-            raise InputError(f"{self.name} expects a batch of inputs as a tensor, got {got}")
+            got = inputs if isinstance(inputs, Inputs) else type(inputs).__name__
+            got = "a single number" if isinstance(inputs, Tensor) else got
+            raise InputError(f"{self.name} expects a batch of inputs as one tensor, got {got}")
+
         if wanted is None:
             return
+
+        def fits(shape: Sequence[int]) -> bool:
+            if self.flattens:
+                return prod(shape) == wanted[0]
+            pairs = zip(shape, wanted, strict=False)
+            return len(shape) == len(wanted) and all(size in (None, got) for got, size in pairs)
+
         shape = tuple(inputs.shape[1:])
+        if fits(shape):
+            return
         hint = ""
-        if self.flattens:
-            if prod(shape) == wanted[0]:
-                return
-            expected, got = f"{wanted[0]} values per input", f"shape {shape} = {prod(shape)}"
-            hint = f"; give {wanted[0]}"
-            if inputs.numel() == wanted[0]:
-                hint = "; add a batch dimension: inputs[None]"
-            elif self.spec is not None:
-                hint += f", or make a network with in_features={prod(shape)}"
-        else:
-            if _fits(shape, wanted):
-                return
-            sizes = ", ".join("*" if size is None else str(size) for size in wanted)
-            expected, got = f"inputs of shape ({sizes})", f"{shape}"
-            if _fits(tuple(inputs.shape), wanted):
-                hint = "; add a batch dimension: inputs[None]"
-            elif len(shape) == 3 and _fits((shape[2], *shape[:2]), wanted):
-                hint = "; channels come first: inputs.permute(0, 3, 1, 2)"
-            elif len(shape) == 3 and shape[0] == 1 and _fits((wanted[0] or 1, *shape[1:]), wanted):
-                hint = f"; repeat the channel {wanted[0]} times, or make a network for one channel"
-        raise InputError(f"{self.name} expects {expected}, got {got}{hint}")
+        if fits(inputs.shape):
+            hint = "; add a batch dimension: inputs[None]"
+        elif self.flattens:
+            hint = f", or make a network with in_features={prod(shape)}" if self.spec else ""
+            hint = f"; give {wanted[0]}{hint}"
+        elif len(shape) == 3 and fits((shape[2], *shape[:2])):
+            hint = "; channels come first: inputs.permute(0, 3, 1, 2)"
+        elif len(shape) == 3 and shape[0] == 1 and fits((wanted[0] or 1, *shape[1:])):
+            hint = f"; repeat the channel {wanted[0]} times, or make a network for one channel"
+        sizes = ", ".join("*" if size is None else str(size) for size in wanted)
+        expected = f"{sizes} values per input" if self.flattens else f"inputs of shape ({sizes})"
+        raise InputError(f"{self.name} expects {expected}, got the shape {shape}{hint}")
 
     def to(self, device: torch.device | str) -> Backbone:
         """A copy on that device. Raises InputError for a device that is not there."""
@@ -436,9 +389,8 @@ class Backbone(ReadOnlySettings):
     @cached_property
     def identity(self) -> str:
         """`fingerprint` of what features depend on, all but a head that tasks replace."""
-        tensors = dict(chain(self.module.named_parameters(), self.module.named_buffers()))
-        for name in self._head_shapes:
-            del tensors[name]
+        every = chain(self.module.named_parameters(), self.module.named_buffers())
+        tensors = {name: tensor for name, tensor in every if name not in self._head_shapes}
         return self.fingerprint(tensors)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -462,7 +414,7 @@ class Backbone(ReadOnlySettings):
         names += [self.own_head.name] if self.own_head else []
         like = self.module.get_parameter(names[0])
         self._parts = {layer.name: layer for layer in self.layers if layer.part}
-        self._small_groups = small_parameters(self.module, self.own_head)
+        self._small_groups = layers.small_parameters(self.module, self.own_head)
         small: dict[str, Tensor] = {}
         for member in chain(*self.small_parameters()):
             small[member.name] = self.module.get_parameter(member.name).detach()
@@ -472,21 +424,12 @@ class Backbone(ReadOnlySettings):
         self._local = threading.local()
         vars(self).update(weights=weights, small=small, device=like.device, dtype=like.dtype)
 
-    def _attributes(self, view: nn.Module) -> list[tuple[nn.Module, dict[str, Any], set[str]]]:
-        """The attributes that a pass changes, as they are before it, and the names it adds."""
-        kept = []
-        for name, changed in self.changing.items():
-            owner = view.get_submodule(name)
-            present = {key: vars(owner)[key] for key in changed if key in vars(owner)}
-            kept.append((owner, present, set(changed) - present.keys()))
-        return kept
-
     def _view(self, mode: Mode) -> nn.Module:
         """The copy of the module's structure in which this thread runs a mode."""
         views = self._local.__dict__
         if mode in views:
             return views[mode]
-        check_choice("mode", mode, MODES)
+        check_choice("mode", mode, get_args(Mode))
         # It shares every tensor: memory does not grow with modes and threads.
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
@@ -507,38 +450,39 @@ class Backbone(ReadOnlySettings):
         return view
 
     @torch.no_grad()
-    def called_last(self, inputs: Tensor | Inputs) -> str | None:
-        """What is called after the layer defined last, and what to do; None for nothing."""
+    def head_advice(self, inputs: Tensor | Inputs) -> str:
+        """What to do about a layer defined last that does not give the logits."""
+        assert self.own_head is not None
+        name = self.own_head.name
+        view, called = copy.deepcopy(self)._view("eval"), [name]
+        for prefix, part in view.named_modules():
+            if prefix and next(part.parameters(recurse=False), None) is not None:
+                weight = f"{prefix}.weight"
+                part.register_forward_pre_hook(lambda *_, weight=weight: called.append(weight))
         if isinstance(inputs, Tensor):
             inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
-        view, called = copy.deepcopy(self)._view("eval"), [""]
-        for name, part in view.named_modules():
-            if next(part.parameters(recurse=False), None) is not None:
-                part.register_forward_pre_hook(lambda *_, name=name: called.append(name))
         with suppress(Exception):  # its error was met before
             view(*inputs.arguments, **inputs.named)
-        last, kind = called[-1], type(view.get_submodule(called[-1]))
-        if not last or (self.own_head and f"{last}.weight" == self.own_head.name):
-            return None
-        if issubclass(kind, MASKABLE):
-            return f"{last} is called last; define {last} last"
-        return f"{last}, a {kind.__name__}, is called last; let an nn.Linear be last"
+        last = called[-1].removesuffix(".weight")
+        kind = type(view.get_submodule(last))
+        reason = f"{last}, a {kind.__name__}, is called last; let an nn.Linear be last"
+        if called[-1] == name:
+            needs = f"the network changes its outputs, or needs {self.num_classes} of them"
+            reason = f"{needs}; return its outputs as they are"
+        elif issubclass(kind, layers.MASKABLE):
+            reason = f"{last} is called last; define {last} last"
+        line = f"{name}, the layer that was defined last, does not give the logits: {reason}"
+        return f'{line}, or use head="shared"'
 
     def _advice(self, got: tuple[int, ...] | str, inputs: Inputs) -> str:
         """What to do about a network that returns something else than logits."""
-        rows = len(inputs)
         if isinstance(got, str):
             return "return the tensor of logits alone, or as an attribute or a key `logits`"
-        if len(got) != 2:
-            return "expected two dimensions: flatten the others away, and squeeze neither"
-        if self.own_head is None or got[0] != rows:
-            of_classes = f"adapt it with num_classes={got[1]}"
-            return of_classes if got[0] == rows else "expected one row for each input"
-        reason = self.called_last(inputs) or "what follows it changes their number; return them all"
-        return (
-            f"{self.own_head.name}, the layer that was defined last, does not give the logits: "
-            f'{reason}, or use head="shared", num_classes={got[1]}'
-        )
+        if len(got) != 2 or got[0] != len(inputs):
+            return "expected one row for each input: flatten further dimensions, squeeze none"
+        if self.own_head is None:
+            return f"adapt it with num_classes={got[1]}"
+        return f"{self.head_advice(inputs)}, num_classes={got[1]}"
 
     def _explained(self, error: Exception, inputs: Inputs) -> str | None:
         """One line about unsuitable inputs, or None for an error that is about something else."""
@@ -548,7 +492,9 @@ class Backbone(ReadOnlySettings):
             message = message.replace("got an unexpected keyword argument", "has no argument")
             hint = "name inputs as its forward does, or give one tensor alone"
             return f"{self.name} does not take {inputs}: {message}; {hint}" if is_call else None
-        if message.startswith("CUDA") or not any(word in message.lower() for word in INPUT_WORDS):
+        if isinstance(error, torch.OutOfMemoryError) or message.startswith("CUDA"):
+            return None
+        if not any(word in message.lower() for word in INPUT_WORDS):
             return None
         shapes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in inputs.tensors)
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors).replace("torch.", "")
@@ -557,14 +503,9 @@ class Backbone(ReadOnlySettings):
             return f"{where}: a batch norm got one value a channel; give more inputs at once"
         if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
             message = f"a layer that takes {sizes[2]} values got {sizes[1]}"
-        elif sizes := re.search(r"expected (\d)D.* input \(got (\d)D", message):
-            dimensions = f"inputs of {int(sizes[1]) - 1} dimensions each, got {int(sizes[2]) - 1}"
-            message = f"a layer takes {dimensions}"
         return f"{where}: {message}; give batches of the shape and type that it was made for"
 
 
-def _fits(shape: Sequence[int], wanted: Shape) -> bool:
-    """Whether a shape has the wanted sizes, None for any."""
-    if len(shape) != len(wanted):
-        return False
-    return all(size in (None, got) for got, size in zip(shape, wanted, strict=True))
+def attributes_of(module: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The attributes of every submodule, and what they are now."""
+    return [(vars(part), dict(vars(part))) for part in module.modules()]

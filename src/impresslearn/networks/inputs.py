@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,8 @@ from impresslearn.data.examples import drawing, raw
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
-from impresslearn.networks.backbone import Mode
+from impresslearn.networks.backbone import attributes_of
 
-INTERNAL = frozenset(vars(nn.Module()))
 # float32 holds every integer below.
 LARGEST_ID = 2**24
 # Standard deviations of inputs that need no warning.
@@ -39,7 +40,6 @@ LOOKED_AT = 1000
 PASSED, PASSED_SINGLE, PASSED_HALF = 4, 2e-3, 5e-2
 # What the last weights are multiplied by, to tell probabilities from logits.
 LARGE = 1e4
-MODES_COMPARED: tuple[Mode, ...] = ("eval", "train", "eval")
 # Prepared examples of a task and its classes.
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 
@@ -77,8 +77,7 @@ def training_examples(
     """Data to learn a task from, and its classes, sorted. Arguments as `checked_examples`.
 
     Warns of inputs whose scale networks learn badly from. Raises InputError for fewer than two
-    classes or more than fit, and if tasks have their own heads, but the layer that a head replaces
-    does not give the logits.
+    classes or more than fit, and as `check_passes`.
     """
     examples = checked_examples(backbone, data, preprocessing)
     classes = task_classes(examples.labels, backbone.most_classes)
@@ -92,164 +91,118 @@ def training_examples(
         )
     if not backbone.checked:
         check_passes(backbone, inputs_behind(some_inputs(examples, PASSED)))
-    if backbone.own_head is not None and len(classes) not in backbone.checked_heads:
-        _check_head(backbone, examples, len(classes))
-        backbone.checked_heads.add(len(classes))
     return examples, classes
 
 
 @torch.no_grad()
 @drawing(0)  # dropout must leave the caller's generators as they are
 def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
-    """Raises InputError for a module that a pass changes, or whose rows depend on one another.
+    """Raises InputError for a network that could not repeat a task, or whose head is not its end.
 
-    Attributes that change are remembered, so that every later pass begins with their first values.
+    It changes in a pass, its rows depend on one another, or it returns something beside logits.
     """
     inputs = inputs.to(backbone.device, backbone.input_dtype)
     name, probe = backbone.name, copy.deepcopy(backbone)  # what changes is the copy
-    attributes = _attributes_of(probe._view("eval"))
-    logits = probe.forward({}, inputs)
-    _remember(backbone, probe._view("eval"), attributes)
-    probe = copy.deepcopy(backbone)
     backwards = torch.arange(len(inputs)).flip(0)
+    logits = probe.forward({}, inputs)
     passes = [probe.forward({}, inputs), probe.forward({}, inputs[backwards])[backwards]]
     if not backbone.normalises_by_batch:
         alone = [probe.forward({}, inputs[place : place + 1]) for place in range(len(inputs))]
         passes.append(torch.cat(alone))
     half = logits.dtype in (torch.float16, torch.bfloat16)
     allowed = (PASSED_HALF if half else PASSED_SINGLE) * float(logits.abs().max()) + 1e-6
-    for other in passes if logits.isfinite().all() else ():
-        if float((other - logits).abs().max()) > allowed:
+    compared = [(logits, other, allowed, "in another pass, order or batch") for other in passes]
+    module, buffers, outputs = _trained(backbone, inputs)
+    compared += [(outputs[0], after, allowed / 100, "after training") for after in outputs[1:]]
+    first = dict(backbone.module.named_parameters()) | buffers
+    for key, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if not torch.equal(tensor, first.get(key, tensor)):
+            kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
             raise InputError(
-                f"{name} gives other outputs for the same inputs in another pass, order or batch, "
-                "so its tasks could not be repeated: it draws random numbers in evaluation, keeps "
-                "a state, or lets the rows of a batch depend on one another; change that first"
+                f"{name} writes to its {kind} {key} in a pass, which no task would keep: only "
+                "torch's batch norms may. Run it on data until it has its final values, and "
+                "switch that off before adapt"
             )
-    _check_training(backbone, inputs, allowed / 100)
+    for before, after, most, when in compared if logits.isfinite().all() else ():
+        if float((after - before).abs().max()) > most:
+            raise InputError(
+                f"{name} gives other outputs for the same inputs {when}, so its tasks could not be "
+                "repeated: it draws random numbers in evaluation, keeps a state, or lets the rows "
+                "of a batch depend on one another; change that first"
+            )
     # Large weights make large logits; probabilities stay between 0 and 1.
     last = backbone.own_head.name if backbone.own_head else backbone.layers[-1].parameter
-    outputs = [logits]
+    scaled = [logits]
     for factor in (LARGE, -1):
         probe.module.get_parameter(last).data.mul_(factor)
-        outputs.append(probe.forward({}, inputs))
-    low, high = map(float, torch.cat(outputs).aminmax())
+        scaled.append(probe.forward({}, inputs))
+    low, high = map(float, torch.cat(scaled).aminmax())
     if backbone.spec is None and low >= 0 and 0.5 < high <= 1:
         adds_up = torch.allclose(logits.sum(1), torch.ones(()).to(logits), atol=PASSED_HALF)
         raise InputError(
             f"{name} ends in {'softmax' if adds_up else 'sigmoid'}, so it returns probabilities; "
             "adapt a network that returns logits, without its last function"
         )
+    if backbone.own_head is not None:
+        _check_head(backbone, inputs)
     seen = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None
     vars(backbone).update(checked=True, seen_shape=seen)
 
 
-def _remember(backbone: Backbone, view: nn.Module, before: dict[str, dict[str, Any]]) -> None:
-    """Notes the attributes that passes of a view changed. Raises InputError for a parameter."""
-    frozen = dict(backbone.module.named_parameters())
-    for key, parameter in view.named_parameters():
-        if not torch.equal(parameter, frozen.get(key, parameter)):
-            raise InputError(
-                f"{backbone.name} writes to its parameter {key} in a pass, so it is not frozen; "
-                "run it on data until it has its final values, and switch that off before adapt"
-            )
-    for owner, values in _attributes_of(view).items():
-        known = before.get(owner, values)
-        keys = [key for key in values if key not in known or values[key] is not known[key]]
-        if keys:
-            keys += backbone.changing.get(owner, ())
-            backbone.changing[owner] = tuple(dict.fromkeys(keys))
-
-
-def _check_training(backbone: Backbone, inputs: Tensor | Inputs, allowed: float) -> None:
-    """Raises InputError for what training changes, evaluation reads and no task keeps.
-
-    Attributes that evaluation does not read are remembered, as in `check_passes`.
-    """
+def _trained(
+    backbone: Backbone, inputs: Tensor | Inputs
+) -> tuple[nn.Module, dict[str, Tensor], list[Tensor]]:
+    """A module that has trained if it can, its buffers before, and its outputs before and after."""
     probe = copy.deepcopy(backbone)
-    probe._fixed_buffers = {}  # so that passes write to the buffers, not to copies of them
-    module = probe._local.eval = probe._view("train")  # evaluation finds what training leaves
+    # Passes write to the buffers, not to copies of them, and find what others left.
+    probe._fixed_buffers, probe._restores = {}, False
+    module = probe._local.eval = probe._view("train")
     training = [part for part in module.modules() if part.training]
-    attributes, outputs, buffers = _attributes_of(module), [], []
-    try:
-        for mode in MODES_COMPARED:
-            for part in training:
-                part.training = mode == "train"
-            outputs.append(probe.forward({}, inputs, mode=mode))
-            buffers.append({key: buffer.clone() for key, buffer in module.named_buffers()})
-    except Exception:
-        return  # a user's module may raise anything here; learning raises it with the reason
-    evaluated, trained, _ = buffers  # what evaluation sets too is not gathered
-    for key, buffer in trained.items():
-        if not torch.equal(buffer, evaluated.get(key, buffer)):
-            owner = type(module.get_submodule(key.rpartition(".")[0])).__name__
-            raise InputError(
-                f"{backbone.name} gathers the buffer {key} while it trains, which no task would "
-                f"keep: only torch's batch norms can. Let {owner} run as in evaluation"
-            )
-    known = dict(backbone.changing)
-    _remember(backbone, module, attributes)
-    if float((outputs[2] - outputs[0]).abs().max()) > allowed:
-        # What is put back before each pass would not be gathered when it is learned again.
-        backbone.changing.clear()
-        backbone.changing.update(known)
-        raise InputError(
-            f"{backbone.name} gathers something while it trains, outside of buffers, that its "
-            "outputs depend on and that no task would keep; let it run as in evaluation"
-        )
+    buffers: dict[str, Tensor] = {}
+    outputs = []
+    with suppress(Exception):  # a user's module may raise anything; learning raises the reason
+        module.train(False)
+        first = attributes_of(module)
+        outputs.append(probe.forward({}, inputs))
+        evaluated = attributes_of(module)
+        buffers = {key: buffer.clone() for key, buffer in module.named_buffers()}
+        for part in training:
+            part.training = True
+        probe.forward({}, inputs)
+        module.train(False)
+        # What evaluation changes by itself begins every pass with its first value.
+        for (attributes, before), (_, after) in zip(first, evaluated, strict=True):
+            for key, value in after.items():
+                if before.get(key) is not value:
+                    attributes.pop(key, None)
+                    attributes.update({key: before[key]} if key in before else {})
+        outputs.append(probe.forward({}, inputs))
+    return module, buffers, outputs
 
 
-def _attributes_of(module: nn.Module) -> dict[str, dict[str, Any]]:
-    """The attributes of every submodule by its name, without its tensors and hooks."""
-    return {
-        name: {key: value for key, value in vars(owner).items() if key not in INTERNAL}
-        for name, owner in module.named_modules()
-    }
-
-
-def _check_head(
-    backbone: Backbone, examples: Examples | StreamedExamples, num_classes: int
-) -> None:
+def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     """Raises InputError unless a head of zeros makes all logits equal, as logits or log-softmax."""
-    some = inputs_behind(some_inputs(examples, 2)).to(backbone.device, backbone.input_dtype)
-    name = backbone.own_head.name if backbone.own_head else ""
-    head = {key: torch.zeros_like(part) for key, part in backbone.new_head(num_classes).items()}
-    for part in head.values():
-        part.requires_grad_(True)
-    with torch.inference_mode(False):
-        try:
-            logits = backbone.forward(head, some).float()
-        except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
-            # If the inputs are at fault, a pass without a head reports what is wrong with them.
-            backbone.forward({}, some)
-            kind = type(backbone.module.get_submodule(name.rpartition(".")[0]))
-            own_kind = not kind.__module__.startswith("torch.")
-            reason = backbone.called_last(some) or (
-                f"{f'the forward of {kind.__name__}' if own_kind else 'what follows it'}, or other "
-                f"layers, need {backbone.num_classes}; let the layer of the logits be last"
-            )
-            raise InputError(
-                f"{backbone.name}: {name}, the layer that was defined last, cannot be replaced by "
-                f'a task\'s head of {num_classes} outputs: {reason}, or use head="shared"'
-            ) from error
-    # log-softmax is the same to the loss; other functions at the end are not.
-    if logits.any() and not torch.allclose(logits, torch.full_like(logits, -math.log(num_classes))):
-        reason = backbone.called_last(some) or "what follows it changes them; return what it gives"
-        raise InputError(
-            f"{backbone.name}: {name}, the layer that was defined last, does not give the logits: "
-            f'{reason}, or use head="shared"'
-        )
-    # A ReLU behind the head has no gradient at 0: the head would stay there.
-    if logits.requires_grad and backbone.spec is None:
-        with torch.inference_mode(False):
+    outputs = backbone.num_classes + 1  # a network may need the number that it has
+    head = {}
+    for key, part in backbone.new_head(outputs).items():
+        head[key] = torch.zeros_like(part).requires_grad_(True)
+    with torch.inference_mode(False), torch.enable_grad():
+        logits = None
+        with suppress(RuntimeError, ValueError, AssertionError, IndexError, TypeError):
+            logits = backbone.forward(head, inputs).float()
+        # log-softmax is the same to the loss; other functions at the end are not.
+        if logits is None or (logits.any() and (logits + math.log(outputs)).abs().max() > 1e-4):
+            raise InputError(f"{backbone.name}: {backbone.head_advice(inputs)}")
+        # A ReLU behind the head has no gradient at 0: the head would stay there.
+        if logits.requires_grad and backbone.spec is None:
             parts = list(head.values())
             gradients = torch.autograd.grad(logits[:, 0].sum(), parts, allow_unused=True)
-        if not any(gradient is not None and gradient.any() for gradient in gradients):
-            if len(head) == 1:
-                raise InputError(
-                    f"{backbone.name} ends in a function that is flat at 0, such as a ReLU, and "
-                    "its last layer has no bias to start above; adapt it without that function"
-                )
-            vars(backbone)["head_bias"] = 1.0
+            if not any(gradient is not None and gradient.any() for gradient in gradients):
+                if len(head) == 1:
+                    line = f"{backbone.name} ends in a function that is flat at 0, such as a ReLU"
+                    why = "its last layer has no bias to start above; adapt it without the function"
+                    raise InputError(f"{line}, and {why}")
+                vars(backbone)["head_bias"] = 1.0
 
 
 def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
@@ -279,8 +232,7 @@ def checked_inputs(
 ) -> Tensor | Inputs:
     """Inputs without labels as the backbone takes them: a float tensor, prepared if raw.
 
-    Token ids are floats too until they enter the network, whose `input_dtype` makes integers of
-    them: float32 holds every id, and files and caches need no second kind of input.
+    Token ids are floats too, until the network's `input_dtype` makes integers of them.
     """
     unprepared = inputs.data if isinstance(inputs, Prepared) else inputs
     if isinstance(unprepared, Features):
@@ -299,10 +251,8 @@ def checked_inputs(
 def checked_features(backbone: Backbone, features: Features) -> Features:
     """The features. Raises InputError for features of another network, and for NaN."""
     if features.network != backbone.identity:
-        raise InputError(
-            f"these features are of another network than this {backbone.name}; compute them with "
-            "this learner's features(inputs)"
-        )
+        line = f"these features are of another network than this {backbone.name}"
+        raise InputError(f"{line}; compute them with this learner's features(inputs)")
     return features
 
 
@@ -342,8 +292,6 @@ def spread_places(length: int, count: int) -> np.ndarray:
 def check_backbone(value: Any) -> Backbone:
     """The value itself. Raises InputError unless it is a backbone."""
     if not isinstance(value, Backbone):
-        raise InputError(
-            f"backbone must come from create_backbone or adapt, got {type(value).__name__}; wrap "
-            "your own module with adapt(module)"
-        )
+        line = f"backbone must come from create_backbone or adapt, got {type(value).__name__}"
+        raise InputError(f"{line}; wrap your own module with adapt(module)")
     return value

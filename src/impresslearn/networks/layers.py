@@ -37,8 +37,8 @@ WRAPPERS = {
 Part = Literal["", "q", "k", "v", "transposed"]
 # The row blocks of a packed `in_proj_weight`, in order.
 THIRDS: tuple[Part, ...] = ("q", "k", "v")
+NO_LAYER = "{} has no maskable layer; expected an nn.Linear or nn.Conv in it"
 HeadKind = Literal["shared", "own"]
-HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 TunedKind = Literal["norm", "bias"]
 # The kinds of small parameters.
 TUNED: tuple[TunedKind, ...] = get_args(TunedKind)
@@ -118,32 +118,21 @@ def maskable_layers(
 ) -> tuple[MaskableLayer, ...]:
     """The weights of linear, convolution and attention layers, in module order.
 
-    A weight that several layers share is listed once, under its first name, and masked wherever it
-    is used. Biases, norms, transposed convolutions, recurrent layers and computed weights are
-    never masked, embeddings only if they are included.
-
-    - `skip`: names to leave out, or patterns such as "*.attn.*".
-    - `include`: names or patterns to mask instead of all.
-
-    Raises InputError if nothing is left and for a name that fits no weight.
+    Biases, norms, transposed convolutions, recurrent layers and computed weights are never masked.
+    `skip` and `include` as in `adapt`. Raises InputError if nothing is left and for a name that
+    fits no weight.
     """
     layers = candidates(module)
-    if not layers:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
-    if include is None:
-        chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
-    else:
+    chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
+    if not layers or (include is None and not chosen):
+        raise InputError(NO_LAYER.format(type(module).__name__))
+    if include is not None:
         chosen = _matching("include", include, layers)
-    if not chosen:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has embeddings alone; put an nn.Linear behind them")
     skipped = _matching("skip", skip, layers)
     masked = tuple(layer for layer in chosen if layer not in skipped)
     if not masked:
-        raise InputError(
-            f"include and skip leave none of the {len(layers)} maskable layers; keep at least one"
-        )
+        line = f"include and skip leave none of the {len(layers)} maskable layers"
+        raise InputError(f"{line}; keep at least one")
     return masked
 
 
@@ -162,9 +151,8 @@ def unwrapped(module: Any) -> nn.Module:
                 "pass; adapt the Python module that it was made from"
             )
     if type(module).forward is nn.Module.forward:
-        raise InputError(
-            f"{kind} has no forward; if it wraps a network, give that, as {kind}.module"
-        )
+        line = f"{kind} has no forward; if it wraps a network"
+        raise InputError(f"{line}, give that, as {kind}.module")
     return module
 
 
@@ -176,18 +164,11 @@ def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
 
 
 def last_layer(module: nn.Module) -> tuple[str, nn.Module]:
-    """The name and module of the last linear layer or convolution: as a rule it gives the logits.
-
-    Raises InputError if there is none.
-    """
-    last = None
-    for name, layer in module.named_modules():
+    """The last linear layer or convolution and its name. Raises InputError if there is none."""
+    for name, layer in reversed([*module.named_modules()]):
         if isinstance(layer, MASKABLE) or units_in_columns(layer):
-            last = name, layer
-    if last is None:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
-    return last
+            return name, layer
+    raise InputError(NO_LAYER.format(type(module).__name__))
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -227,14 +208,12 @@ class Head:
         prefix, layer = last_layer(module)
         name = f"{prefix}.weight" if prefix else "weight"
         weight, bias = layer._parameters.get("weight"), layer._parameters.get("bias")
-        if weight is None or units_in_columns(layer):
-            problem = "is not linear" if units_in_columns(layer) else "is computed"
-            raise InputError(f'the last layer {name} {problem}; use head="shared"')
-        parameters = list(module.named_parameters(remove_duplicate=False))
-        for parameter in (weight, bias):
-            users = [other for _, other in parameters if other is parameter]
-            if len(users) > 1:
-                raise InputError(f'the last layer {name} shares its weights; use head="shared"')
+        parameters = module.named_parameters(remove_duplicate=False)
+        users = [key for key, other in parameters if other is weight or other is bias]
+        own = len(users) == (1 if bias is None else 2)
+        if weight is None or units_in_columns(layer) or not own:
+            line = f"the last layer {name} computes its weights, shares them or has them transposed"
+            raise InputError(f'{line}; use head="shared"')
         shapes = {name: tuple(weight.shape[1:])}
         if bias is not None:
             shapes[name.removesuffix("weight") + "bias"] = ()
@@ -262,10 +241,7 @@ SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
 
 
 def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
-    """Scales of norms, shifts of norms, and biases of other layers but the head, with their kinds.
-
-    A parameter that several layers share is listed once.
-    """
+    """Scales and shifts of norms, and biases of other layers but the head, with their kinds."""
     # All scales are one group and all shifts another: a grid of rounded numbers is then paid once
     # and not for every layer.
     scales: list[SmallParameter] = []
@@ -291,11 +267,9 @@ def _unit(layer: nn.Module) -> float:
 
     The size of an output is the root mean square of the weights times the root of their fan-in.
     """
-    weight = None
-    for word in ("weight", "in_proj_weight", "q_proj_weight"):
-        weight = layer._parameters.get(word)
-        if weight is not None:
-            break
+    weight = layer._parameters.get("weight")
+    for word in ("in_proj_weight", "q_proj_weight"):
+        weight = layer._parameters.get(word) if weight is None else weight
     if weight is None or weight.is_meta or not weight.any():
         return 1.0
     size = float(weight.detach().cpu().double().square().mean().sqrt())
@@ -326,16 +300,14 @@ def _matching(
     chosen: set[MaskableLayer] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         # A third of a packed weight is also chosen by the name of the whole.
-        fitting = [
-            layer
-            for layer in layers
-            if pattern in (layer.name, layer.parameter)
-            or fnmatchcase(layer.name, pattern)
-            or fnmatchcase(layer.parameter, pattern)
-        ]
+        fitting = set()
+        for layer in layers:
+            whole = (layer.name, layer.parameter)
+            if pattern in whole or any(fnmatchcase(name, pattern) for name in whole):
+                fitting.add(layer)
         if not fitting:
             names = [layer.name for layer in layers]
             hint = did_you_mean(pattern, names) or f"; the first are {', '.join(names[:8])}"
             raise InputError(f"{word} names no maskable layer: {pattern!r}{hint}")
-        chosen.update(fitting)
+        chosen |= fitting
     return [layer for layer in layers if layer in chosen]

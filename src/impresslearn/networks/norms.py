@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from impresslearn.checks import check_choice
-from impresslearn.errors import InputError
 
 # Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide.
 MAX_GROUPS = 32
@@ -33,12 +32,10 @@ class NormPolicy(NamedTuple):
 
     - `build`: makes a norm layer for a number of channels; None for networks without norms.
     - `kept_by`: whose running statistics it keeps: "task" for each, "all" for one set, or None.
-    - `takes_batch_norm`: whether the batch norms of a network can come under it.
     """
 
     build: Callable[[int], nn.Module] | None
     kept_by: Literal["task", "all"] | None
-    takes_batch_norm: bool
 
 
 def _group_norm(channels: int) -> nn.Module:
@@ -54,12 +51,14 @@ _norm_by_batch = partial(nn.BatchNorm2d, affine=False, track_running_stats=False
 
 # All policies by name: a new one is an entry here.
 POLICIES: dict[str, NormPolicy] = {
-    "none": NormPolicy(None, None, False),
-    "batch": NormPolicy(_norm_by_batch, None, True),
-    "per_task": NormPolicy(_tracking_norm, "task", True),
-    "shared": NormPolicy(_tracking_norm, "all", True),
-    "group": NormPolicy(_group_norm, None, False),
+    "none": NormPolicy(None, None),
+    "batch": NormPolicy(_norm_by_batch, None),
+    "per_task": NormPolicy(_tracking_norm, "task"),
+    "shared": NormPolicy(_tracking_norm, "all"),
+    "group": NormPolicy(_group_norm, None),
 }
+# Those that the batch norms of a network can come under.
+OF_BATCH_NORM = ("batch", "per_task", "shared")
 
 
 def buildable() -> list[str]:
@@ -95,11 +94,8 @@ def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
 def untrained(module: nn.Module) -> bool:
     """Whether batch norms keep running statistics and have gathered none: mean 0, variance 1."""
     names = statistic_names(module)
-    for name in names:
-        initial = 1 if name.endswith("running_var") else 0
-        if (module.get_buffer(name) != initial).any():
-            return False
-    return bool(names)
+    first = {name: 1.0 if name.endswith("running_var") else 0.0 for name in names}
+    return bool(names) and all((module.get_buffer(name) == first[name]).all() for name in names)
 
 
 def statistic_names(module: nn.Module) -> tuple[str, ...]:
@@ -122,18 +118,12 @@ def convert_batch_norms(module: nn.Module, norm: str) -> str:
     """Brings the batch norms of a network (a copy of the user's) under a policy; returns its name.
 
     It is "none" for a network without batch norm, and "batch" if its batch norms keep no running
-    statistics. Raises InputError for an unknown policy, and for "none" and "group", which cannot
-    take over batch norm.
+    statistics. Raises InputError for a policy that is unknown or cannot take over batch norm.
     """
     check_choice("norm of a backbone", norm, POLICIES)
     if not batch_norms(module):
         return "none"
-    policy = POLICIES[norm]
-    if not policy.takes_batch_norm:
-        able = [name for name, other in POLICIES.items() if other.takes_batch_norm]
-        raise InputError(
-            f"batch norm cannot be brought under norm {norm!r}; choose {' or '.join(able)}"
-        )
-    if policy.kept_by is None:
+    check_choice("norm of a network with batch norm", norm, OF_BATCH_NORM)
+    if norm == "batch":
         drop_statistics(module)
     return norm if statistic_names(module) else "batch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -31,7 +32,7 @@ from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
 Weights = dict[str, Tensor]
-# Inputs per forward pass, at most, by default.
+# Inputs per forward pass, at most.
 BATCH = 1024
 # Numbers in the inputs of a pass: 42 images of 3 x 64 x 64. Larger passes leave the processor's
 # caches, which costs a convolutional network several times the time of small ones.
@@ -60,12 +61,6 @@ class TrainingPhase:
         copies = {name: values.clone() for name, values in (present or {}).items()}
         return cls("train", copies or backbone.initial_statistics())
 
-    def forward(self, backbone: Backbone, weights: Weights, inputs: Tensor | Inputs) -> Tensor:
-        """Training-mode logits (n, outputs)."""
-        return backbone.forward(
-            weights, inputs.to(backbone.input_dtype), self.statistics, self.mode
-        )
-
 
 @dataclass(frozen=True)
 class TaskView:
@@ -77,8 +72,7 @@ class TaskView:
     - `mode`: of `Backbone.forward`.
     - `others`: effective weights of further networks, whose logits are added (of readouts).
     - `feature_keys`: for a task that brings nothing but a head, a key for the rest of each of its
-      networks: tasks with equal keys read the same features. None for a task with weights of its
-      own.
+      networks: tasks with equal keys read the same features. None for any other task.
     """
 
     weights: Weights
@@ -88,74 +82,65 @@ class TaskView:
     others: tuple[Weights, ...] = ()
     feature_keys: tuple[Hashable, ...] | None = None
 
-    def logits(
-        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
-    ) -> Tensor:
+    def logits(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
         With `batch` norm statistics the inputs of one forward pass depend on one another, so the
-        parts are as even as possible and have at most `batch_size` inputs.
-
-        Raises InputError for logits that are not finite.
+        parts are as even as possible and have at most BATCH inputs. Raises InputError for logits
+        that are not finite.
         """
-        return finite(self.outputs(backbone, inputs, batch_size))
+        return finite(self.outputs(backbone, inputs))
 
-    def outputs(
-        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
-    ) -> Tensor:
+    def outputs(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
         """As `logits`, finite or not."""
         if isinstance(inputs, Features):
             networks = zip(inputs.of(self.feature_keys), (self.weights, *self.others), strict=True)
             total, *others = [backbone.headed(features, weights) for features, weights in networks]
         else:
-            total, *others = self._in_parts(backbone, backbone.forward, inputs, batch_size)
+            total, *others = self._in_parts(backbone, backbone.forward, inputs)
         for logits in others:
             total = total + logits
         return total[:, : self.num_classes]
 
-    def features(
-        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
-    ) -> Tensor:
+    def features(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
         """(n, f) what enters the heads of all networks, side by side, as `Backbone.features`."""
         if isinstance(inputs, Features):
             return torch.cat(inputs.of(self.feature_keys), dim=1)
-        return torch.cat(self._in_parts(backbone, backbone.features, inputs, batch_size), dim=1)
+        return torch.cat(self._in_parts(backbone, backbone.features, inputs), dim=1)
 
     def reads(self, inputs: Features) -> bool:
         """Whether these features are of networks that this one reads."""
         return set(self.feature_keys or (None,)) <= set(inputs.keys)
 
     @torch.no_grad()
-    def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
+    def accuracy(self, backbone: Backbone, source: BatchSource) -> float:
         """The share of examples whose class index is predicted right; in parts as `logits`."""
         right = 0
-        for inputs, targets in source.batches(batch_size):
-            predicted = self.logits(backbone, inputs, batch_size).argmax(dim=1)
+        for inputs, targets in source.batches(BATCH):
+            predicted = self.logits(backbone, inputs).argmax(dim=1)
             right += int((predicted == targets).sum())
         return right / len(source)
 
     @torch.no_grad()
     def _in_parts(
-        self,
-        backbone: Backbone,
-        compute: Callable[..., Tensor],
-        inputs: Tensor | Inputs,
-        batch_size: int,
+        self, backbone: Backbone, compute: Callable[..., Tensor], inputs: Tensor | Inputs
     ) -> list[Tensor]:
         """The result of `compute` for all inputs, for each network."""
         inputs = inputs.to(backbone.device, backbone.input_dtype)
         networks = (self.weights, *self.others)
-        if not backbone.normalises_by_batch:
-            batch_size = min(batch_size, rows_per_pass(inputs))
-        # One part needs no copy of its logits.
-        if len(inputs) <= batch_size:
-            return [compute(weights, inputs, self.statistics, self.mode) for weights in networks]
+        most = BATCH
+        if not backbone.normalises_by_batch and inputs.device.type == "cpu":
+            size = 0
+            for tensor in inputs.tensors if isinstance(inputs, Inputs) else [inputs]:
+                weight = 1 if tensor.is_floating_point() else NUMBERS_PER_ID
+                size += weight * prod(tensor.shape[1:])
+            most = min(BATCH, max(16, PASS_NUMBERS // max(1, size)))
+        parts = inputs.split(even_parts(len(inputs), most))
         results = []
         for weights in networks:
-            parts = []
-            for part in inputs.split(even_parts(len(inputs), batch_size)):
-                parts.append(compute(weights, part, self.statistics, self.mode))
-            results.append(torch.cat(parts))
+            found = [compute(weights, part, self.statistics, self.mode) for part in parts]
+            # One part needs no copy of its logits.
+            results.append(torch.cat(found) if len(found) > 1 else found[0])
         return results
 
 
@@ -165,18 +150,6 @@ def finite(logits: Tensor) -> Tensor:
         line = "the outputs of the network are NaN or infinite; check the scale of the inputs"
         raise InputError(line)
     return logits
-
-
-def rows_per_pass(inputs: Tensor | Inputs) -> int:
-    """The number of inputs of this size that a forward pass takes at most; all on a GPU."""
-    tensors = inputs.tensors if isinstance(inputs, Inputs) else (inputs,)
-    if tensors[0].device.type != "cpu":
-        return BATCH
-    size = 0
-    for tensor in tensors:
-        weight = 1 if tensor.is_floating_point() else NUMBERS_PER_ID
-        size += weight * prod(tensor.shape[1:])
-    return min(BATCH, max(16, PASS_NUMBERS // max(1, size)))
 
 
 def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
@@ -204,18 +177,14 @@ def accuracy_of(
     if backbone.own_head is not None and backbone.own_head.name not in view.weights:
         view = replace(view, weights=view.weights | backbone.new_head(len(labels)))
     elif backbone.own_head is None and len(labels) > backbone.num_classes:
-        raise InputError(
-            f"the data have {len(labels)} classes, the backbone only {backbone.num_classes} outputs"
-        )
+        line = f"the data have {len(labels)} classes, the backbone only"
+        raise InputError(f"{line} {backbone.num_classes} outputs")
     source = to_batches(examples, labels, backbone.device)
     return replace(view, num_classes=len(labels)).accuracy(backbone, source)
 
 
 class WeightCache:
-    """Effective weights by name, those used longest ago dropped first; for any number of threads.
-
-    - `limit`: bytes of weights to keep.
-    """
+    """Up to `limit` bytes of weights by name, those used longest ago dropped first; for threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -243,13 +212,10 @@ class WeightCache:
             return weights
         weights = make()
         with self._lock:
-            # Another thread may have kept equal weights meanwhile: all threads share its tensors.
-            already = self._weights.get(name)
-            if already is not None:
-                return already
-            room = self.limit - self._weights.currsize
-            if _size(weights) <= (self.limit if evict_others else room):
-                self._weights[name] = weights
+            room = self.limit - (0 if evict_others else self._weights.currsize)
+            if name in self._weights or _size(weights) <= room:
+                # Another thread may have kept equal weights meanwhile: all threads share them.
+                weights = self._weights.setdefault(name, weights)
         return weights
 
 
@@ -271,34 +237,22 @@ def remeasured(
     start from.
 
     - `settle`: given the prefix of a norm's buffers and the means and variances (channels,),
-      float64, of its input, returns the means and variances that the norm uses and that are
-      returned.
+      float64, of its input, returns those that the norm uses and that are returned.
     """
-    initial, measured = backbone.initial_statistics(), dict[str, Tensor]()
+    statistics, measured = backbone.initial_statistics(), set[str]()
 
-    def enter(prefix: str, norm: Any, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """An input that makes the norm, which uses `initial`, give what `measured` would give."""
-        entered, *rest = arguments
-        mean_name, variance_name = f"{prefix}running_mean", f"{prefix}running_var"
-        if mean_name not in measured:
-            values = entered.double().transpose(0, 1).flatten(1)
+    def measure(prefix: str, _: Any, arguments: tuple[Tensor, ...]) -> None:
+        if prefix not in measured:
+            measured.add(prefix)
+            values = arguments[0].double().transpose(0, 1).flatten(1)
             mean, variance = settle(prefix, values.mean(dim=1), values.var(dim=1, correction=0))
-            measured[mean_name] = mean.to(initial[mean_name])
-            measured[variance_name] = variance.to(initial[variance_name])
-        shape = [1, -1] + [1] * (entered.dim() - 2)
-        mean = measured[mean_name].to(entered).view(shape)
-        variance = measured[variance_name].to(entered).view(shape)
-        used_mean = initial[mean_name].to(entered).view(shape)
-        used_variance = initial[variance_name].to(entered).view(shape)
-        ratio = ((used_variance + norm.eps) / (variance + norm.eps)).sqrt()
-        return ((entered - mean) * ratio + used_mean, *rest)
+            # In place: the norm that is called now normalises by them.
+            statistics[f"{prefix}running_mean"].copy_(mean)
+            statistics[f"{prefix}running_var"].copy_(variance)
 
-    hooks = []
-    for prefix, norm in batch_norms(backbone._view("eval")):
-        hooks.append(norm.register_forward_pre_hook(partial(enter, prefix)))
-    try:
-        backbone.forward(weights, inputs.to(backbone.device, backbone.input_dtype), initial, "eval")
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return initial | measured
+    inputs = inputs.to(backbone.device, backbone.input_dtype)
+    with ExitStack() as hooks:
+        for prefix, norm in batch_norms(backbone._view("eval")):
+            hooks.enter_context(norm.register_forward_pre_hook(partial(measure, prefix)))
+        backbone.forward(weights, inputs, statistics, "eval")
+    return statistics

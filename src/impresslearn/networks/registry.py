@@ -3,17 +3,15 @@
 Random weights have standard deviation sqrt(2 / fan_in) (He et al., "Delving Deep into Rectifiers",
 2015): "kaiming_normal" as in the paper, "signed_constant" as in its authors' code and in Ramanujan
 et al., "What's Hidden in a Randomly Weighted Neural Network?" (2020). They are the same bit for bit
-on every machine. torch's normal numbers (version 1, in the oldest records) differ between versions
-and processor families. Version 2 runs the polar method (Marsaglia and Bray, 1964) on NumPy's Philox
-stream of integers.
+on every machine: the polar method (Marsaglia and Bray, 1964) on NumPy's Philox stream of integers.
+torch's normal numbers (version 1, in the oldest records) differ between versions and processors.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from math import sqrt
 from types import FunctionType
 from typing import Any, Literal, TypeVar, get_args
@@ -63,13 +61,9 @@ def register_backbone(name: str) -> Callable[[Builder], Builder]:
     The builder is called as builder(num_classes=…, **settings), and returns a module; its settings
     are JSON values. Maskable weights are filled by `init`; other random numbers of the builder
     follow the seed too, on one version of torch and family of processor. An attribute `input_shape`
-    of the module, such as (3, None, None), lets inputs be checked.
-
-    Batch norms of the module come under the policy that `create_backbone` is asked for, by default
-    "per_task". A builder with a parameter `norm` makes its norm layers itself, with
-    `networks.norms.make_norm`.
-
-    - `name`: a name that is not taken.
+    of the module, such as (3, None, None), lets inputs be checked. Batch norms come under the
+    policy that `create_backbone` is asked for, by default "per_task". A builder with a parameter
+    `norm` makes its norm layers itself, with `networks.norms.make_norm`.
 
     Raises InputError for a name that is taken, and settings named as an argument of
     `create_backbone`.
@@ -117,8 +111,7 @@ def create_backbone(
       "per_task" for resnet20, and "batch" for the other residual networks.
     - `gain`: multiplies all weights; by default 2 for signed_constant, the best found for masks of
       sparsity 0.9 on a network without norms, and 1 for kaiming_normal.
-    - `init_version`: 1 draws torch's own normal numbers, as the oldest records did; they depend on
-      the version of torch and the family of processor.
+    - `init_version`: 1 draws torch's own normal numbers, as the oldest records did.
     - `head`: "shared", or "own" if every task brings its own last layer (see `Backbone`).
     - `settings`: lenet_300_100 takes in_features and widths, linear in_features, the residual
       networks width and in_channels.
@@ -126,8 +119,12 @@ def create_backbone(
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
     check_known("no backbone", name, list_backbones())
-    seed, gain = check_integer("seed", seed, 0), _check_gain(gain, init)
-    num_classes = check_integer("num_classes", num_classes, 1)
+    check_choice("init", init, get_args(Init))
+    seed, num_classes = check_integer("seed", seed, 0), check_integer("num_classes", num_classes, 1)
+    init_version = check_integer("init_version", init_version, 1, INIT_VERSION + 1)
+    gain = check_number("gain", GAINS[init] if gain is None else gain)
+    if gain <= 0:
+        raise InputError(f"gain must be a positive number, got {gain!r}")
     builder = _builders[name]
     parameters = inspect.signature(builder).parameters
     builds_norms = "norm" in parameters
@@ -146,33 +143,28 @@ def create_backbone(
         for key in settings:
             check_known(f"{name} has no setting", key, sorted({*RESERVED, *parameters}))
         raise InputError(f"{name}: {error}") from None
-    with torch.random.fork_rng(devices=[]), _float32_on_cpu():
-        # Not torch.manual_seed, which would seed the accelerators' generators for good.
-        torch.default_generator.manual_seed(seed)
-        module = builder(**fixed, **settings)
+    # Builders name neither dtype nor device, and the caller's defaults may be others.
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            # Not torch.manual_seed, which would seed the accelerators' generators for good.
+            torch.default_generator.manual_seed(seed)
+            module = builder(**fixed, **settings)
+    finally:
+        torch.set_default_dtype(dtype)
     if norm is None or not builds_norms:
         if norm not in (None, "none") and not batch_norms(module):
             raise InputError(f"norm of {name} must be none, got {norm!r}: it has no batch norm")
         norm = convert_batch_norms(module, norm or "per_task")
     fill_weights(module, init, seed, gain, init_version)
-    spec = {
-        "name": name,
-        "num_classes": num_classes,
-        "seed": seed,
-        "init": init,
-        "norm": norm,
-        "gain": gain,
-        "init_version": init_version,
-    }
-    if head != "shared":
-        spec["head"] = head
+    spec: dict[str, Any] = {"name": name, "num_classes": num_classes, "seed": seed}
+    spec |= {"init": init, "norm": norm, "gain": gain, "init_version": init_version}
+    spec |= {} if head == "shared" else {"head": head}
+    spec |= settings
+    shape = getattr(module, "input_shape", None)
     return Backbone(
-        module,
-        num_classes=num_classes,
-        norm=norm,
-        input_shape=getattr(module, "input_shape", None),
-        spec=spec | settings,
-        head=head,
+        module, num_classes=num_classes, norm=norm, input_shape=shape, spec=spec, head=head
     )
 
 
@@ -191,10 +183,9 @@ def adapt(
 ) -> Backbone:
     """A frozen copy of any module that maps inputs (n, ...) to logits (n, classes).
 
-    An output with an attribute or a key `logits`, as models of transformers give, is as good.
-
-    The module itself is left alone; the copy keeps its weights, device and dtype, and everything
-    that the module counts in buffers. `backbone.layers` lists what masks cover.
+    The module itself is left alone; the copy keeps its weights, buffers, device and dtype. An
+    output with an attribute or a key `logits`, as models of transformers give, is as good as a
+    tensor. `backbone.layers` lists what masks cover.
 
     - `module`: linear layers, convolutions and attention are masked. An embedding, or a layer that
       shares its weight, is masked only if it is included; other parameters, and weights that are
@@ -204,7 +195,8 @@ def adapt(
     - `norm`: what tasks do with batch norm: "shared" (the module's running statistics, frozen; if
       the module has gathered none, the statistics of the first task learned), "per_task" (each
       task's own, starting there) or "batch". A module without batch norm gets "none".
-    - `input_shape`: the shape of one input, None for a free size.
+    - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
+      (784,), accepts any shape with that number of values, which are flattened.
     - `skip`, `include`: names of weights, or patterns such as "*.attn.*", to leave unmasked, and to
       mask instead of all. A weight that several layers share goes by its first name.
     - `input_dtype`: what inputs are cast to, by default the dtype of the weights, or int64 (token
@@ -247,10 +239,9 @@ def copied(module: nn.Module) -> nn.Module:
         hooks = (*owner._forward_pre_hooks.values(), *owner._forward_hooks.values())
         for key, value in (*vars(owner).items(), *enumerate(hooks)):
             if isinstance(value, torch.Tensor) and not value.is_leaf:
-                raise InputError(
-                    f"{kind} cannot be copied: {key} of {where} was computed with gradients; "
-                    "detach it, or compute weights by torch.nn.utils.parametrizations"
-                )
+                line = f"{kind} cannot be copied: {key} of {where} was computed with gradients"
+                hint = "detach it, or compute weights by torch.nn.utils.parametrizations"
+                raise InputError(f"{line}; {hint}")
             for cell in (isinstance(value, FunctionType) and value.__closure__) or ():
                 held = cell.cell_contents
                 if id(getattr(held, "__self__", held)) in own:
@@ -265,24 +256,13 @@ def copied(module: nn.Module) -> nn.Module:
         raise InputError(f"{kind} cannot be copied: {line}") from error
 
 
-def fill_weights(
-    module: nn.Module,
-    init: Init = "signed_constant",
-    seed: int = 0,
-    gain: float | None = None,
-    version: int = INIT_VERSION,
-) -> None:
-    """Fills the weights of linear layers and convolutions in place, layer by layer.
+def fill_weights(module: nn.Module, init: Init, seed: int, gain: float, version: int) -> None:
+    """Fills the weights of linear layers and convolutions in place, and nothing else.
 
-    Everything else stays as the module's builder drew it: biases, norms, projections of attention.
-    Numbers are drawn on the CPU in float32, whatever the module's device and dtype.
-
-    - `init`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
-      "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
-    - `seed`, `gain`, `version`: as in `create_backbone`, with the same errors.
+    Numbers are drawn on the CPU in float32, whatever the module's device and dtype. Arguments as in
+    `create_backbone`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
+    "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
     """
-    gain, seed = _check_gain(gain, init), check_integer("seed", seed, 0)
-    version = check_integer("init_version", version, 1, INIT_VERSION + 1)
     in_turn = torch.Generator().manual_seed(seed) if version == 1 else None
     weights: dict[int, torch.Tensor] = {}  # a weight that layers share is filled once
     for layer in module.modules():
@@ -334,24 +314,3 @@ def _log(values: np.ndarray) -> np.ndarray:
     for term in range(TERMS - 1, 0, -1):
         series = series * square + 1 / (2 * term - 1)
     return 2 * ratio * series + (exponent - low) * LOG_2
-
-
-@contextmanager
-def _float32_on_cpu() -> Iterator[None]:
-    """Builders name neither dtype nor device, and the caller's defaults may be others."""
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.device("cpu"):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-
-
-def _check_gain(gain: float | None, init: str) -> float:
-    """The gain as a float; None gives the default of `init`."""
-    check_choice("init", init, get_args(Init))
-    number = GAINS[init] if gain is None else check_number("gain", gain)
-    if not number > 0:
-        raise InputError(f"gain must be a positive number, got {gain!r}")
-    return number

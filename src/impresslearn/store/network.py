@@ -38,7 +38,6 @@ TOLERANCE = 0.02
 def describe(backbone: Backbone) -> dict[str, Any]:
     """What it takes to rebuild the network, but its weights, as plain values.
 
-    - changing: the attributes that a pass changes, by module.
     - input_dtype: of inputs, where it differs from dtype.
     - logits: what reads the logits from the module's output.
     - probe: some logits of a module of the user's own. They tell it from another module with the
@@ -61,8 +60,6 @@ def describe(backbone: Backbone) -> dict[str, Any]:
         plain["input_dtype"] = str(backbone.input_dtype).removeprefix("torch.")
     if backbone.logits_reader is not None:
         plain["logits"] = backbone.logits_reader.__name__
-    if backbone.changing:
-        plain["changing"] = {name: list(keys) for name, keys in backbone.changing.items()}
     if backbone.spec is None and (probe := _probe(backbone)) is not None:
         plain["probe"], plain["seen_shape"] = probe, backbone.seen_shape
     return plain
@@ -125,8 +122,6 @@ def _rebuilt(
         seen_shape=description.get("seen_shape"),
         logits_reader=READERS.get(description.get("logits")),
     )
-    for name, keys in description.get("changing", {}).items():
-        backbone.changing[name] = tuple(keys)
     layers = [[layer.name, list(layer.shape)] for layer in backbone.layers]
     if layers != description["layers"]:
         raise StoreError(f"the maskable layers of {backbone.name} differ from {where}")

@@ -8,7 +8,6 @@ effective weights of the tasks used last.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -80,10 +79,6 @@ class Store:
         self.index = TaskIndex(self)
         # Whether the network ends with its head; None before it was looked at.
         self.has_plain_head: bool | None = None
-        # Attributes of the network that a pass changes, which the first task learned found.
-        content = self.rows.meta("changing")
-        for owner, attributes in json.loads(content or b"{}").items():
-            backbone.changing[owner] = tuple(attributes)
         self._class_map: tuple[bytes, ClassMap] | None = None
         self._shared: Statistics | None = None
         if backbone.shares_statistics and backbone.pretrained:
@@ -290,8 +285,6 @@ class Store:
                     self.write_masks(self.rows, masks)
                 if shared is not None:
                     self.rows.write_meta("shared", statistics_bytes(shared))
-                if self.backbone.changing:
-                    self.rows.write_meta("changing", json.dumps(self.backbone.changing).encode())
                 if task is not None:
                     task = replace(task, num_masks=first + 1) if masks else task
                     task = self.rows.add_task(encode_task(task))

@@ -1,8 +1,6 @@
 """The one optimisation loop, `fit`, its settings, `Recipe`, what tasks train with, and objectives.
 
-`fit` minimises a loss over tensors. A `Trainable` is the tensors that a task trains (popup scores,
-coefficients or a whole network) and the network weights that they make; a `TaskTraining` runs the
-loop for it on the task's batches, as in eqs. 1 and 2 of the paper.
+A `TaskTraining` runs the loop for a `Trainable` on a task's batches: eqs. 1 and 2 of the paper.
 """
 
 from __future__ import annotations
@@ -28,11 +26,13 @@ from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.training.progress import Progress, silent
 
 NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "label_smoothing")
+# The least and the largest of settings that are not only at least 0.
+LIMITS = {"lr": (1e-12, math.inf), "batch_fraction": (1e-12, 1.0), "label_smoothing": (0.0, 0.999)}
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 CHECK_EVERY = 50
 # Steps in which a gradient must have come back to every weight, and one that is not 0.
-WATCHED, NOT_ZERO = 2, 4
+WATCHED = 4
 SMALLEST_BATCH = 16
 
 Loss = Callable[[Tensor | Inputs, Tensor], Tensor]
@@ -45,7 +45,7 @@ class Recipe:
     """Settings of an optimisation.
 
     - optimizer: "adam", "adamw", "rmsprop" or "sgd".
-    - lr: the peak learning rate, above 0.
+    - lr: the peak learning rate.
     - schedule: "constant", or "cosine" to zero.
     - momentum: of sgd and rmsprop, the first beta of adam; None for torch's default.
     - weight_decay: the argument of torch's optimiser.
@@ -55,7 +55,7 @@ class Recipe:
     - batch_fraction: the largest share of the data that a batch may be, though never under 16
       inputs; lower it so that few examples give small batches.
     - warmup_epochs: epochs of linear increase from zero.
-    - label_smoothing: the share of every label that counts for all classes alike, in [0, 1).
+    - label_smoothing: the share of every label that counts for all classes alike, below 1.
     """
 
     optimizer: Optimizer = "adam"
@@ -71,13 +71,11 @@ class Recipe:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        checked: dict[str, Any] = {
-            "min_steps": check_integer("min_steps", self.min_steps, 0),
-            "batch_size": check_integer("batch_size", self.batch_size, 1),
-        }
+        checked: dict[str, Any] = {"min_steps": check_integer("min_steps", self.min_steps, 0)}
+        checked["batch_size"] = check_integer("batch_size", self.batch_size, 1)
         for name in NUMBERS if self.momentum is None else (*NUMBERS, "momentum"):
             value = getattr(self, name)
-            number = check_number(name, value, 0)
+            number = check_number(name, value, *LIMITS.get(name, (0.0, math.inf)))
             # Integers stay ints: the cache of the benchmarks finds jobs by their text.
             checked[name] = int(value) if isinstance(value, Integral) else number
         for name, value in checked.items():
@@ -86,12 +84,6 @@ class Recipe:
         check_choice("schedule", self.schedule, get_args(Schedule))
         if self.momentum is not None and self.momentum >= 1 and self.optimizer.startswith("adam"):
             raise InputError(f"momentum of {self.optimizer} must be below 1, got {self.momentum}")
-        if self.lr <= 0:
-            raise InputError(f"lr must be above 0, got {self.lr}")
-        if not 0 < self.batch_fraction <= 1:
-            raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction}")
-        if self.label_smoothing >= 1:
-            raise InputError(f"label_smoothing must be below 1, got {self.label_smoothing}")
 
     def changed(self, change: Recipe | Mapping[str, Any]) -> Recipe:
         """This recipe with some entries changed, or another recipe in its place.
@@ -156,7 +148,7 @@ def fit(
     total = recipe.total_steps(len(source))
     if total == 0:
         return FitResult(0, math.nan)
-    optimizer = _optimizer(parameters, recipe)
+    optimizer, advice = _optimizer(parameters, recipe), f"lower the learning rate {recipe.lr}"
     window = min(total, recipe.steps_per_epoch(len(source)))
     recent: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
@@ -176,18 +168,14 @@ def fit(
             if step % CHECK_EVERY == 0 or step == total - 1:
                 mean = float(value.detach().mean())
                 if not math.isfinite(mean):
-                    raise TrainingError(
-                        f"the loss became {mean} at step {step + 1}; "
-                        f"lower the learning rate {recipe.lr}"
-                    )
-                progress.log(step + 1, {"loss": mean, "learning_rate": rate})
+                    raise TrainingError(f"the loss became {mean} at step {step + 1}; {advice}")
+                if progress.write is not None:
+                    progress.write(progress.title, step + 1, {"loss": mean, "learning_rate": rate})
             advance()
     # The last step comes after the last look at a loss.
     for parameter in parameters:
         if not torch.isfinite(parameter).all():
-            raise TrainingError(
-                f"parameters became NaN or infinite; lower the learning rate {recipe.lr}"
-            )
+            raise TrainingError(f"parameters became NaN or infinite; {advice}")
     losses = torch.stack(recent, dim=-1).reshape(-1, len(recent))
     final = [float(of_one.mean()) for of_one in losses]
     return FitResult(total, sum(final) / len(final), final)
@@ -197,7 +185,7 @@ def fit(
 class Trainable:
     """The numbers that a task trains, and the weights of the frozen network that they make.
 
-    - parameters: the leaves to optimise.
+    - parameters: the leaves to optimise: popup scores, coefficients or a whole network.
     - step_weights: returns the effective weights by layer name, as the parameters are now, and
       their cost beside the mean cross-entropy (nats). Each call counts as one training step: the
       price of bits may rise with it.
@@ -221,8 +209,7 @@ def with_head(
 
     - rate: how much faster than the rest the head learns.
 
-    The result becomes a pair: the result of `trained`, and the head by parameter name ({} if all
-    tasks share the network's).
+    The result becomes a pair: the result of `trained`, and the head by parameter name, or {}.
     """
     head = {name: values / rate for name, values in backbone.new_head(num_classes).items()}
     for values in head.values():
@@ -271,11 +258,9 @@ class TaskTraining:
 
     def fit(self, trained: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
-        objective, recipe = Objective(self, trained), self.recipe
+        objective, source, recipe = Objective(self, trained), self.source, self.recipe
         try:
-            result = fit(
-                trained.parameters, objective, self.source, recipe, self.seed, self.progress
-            )
+            result = fit(trained.parameters, objective, source, recipe, self.seed, self.progress)
         except CheckpointError:
             raise InputError(
                 f"{self.backbone.name} uses activation checkpointing, which cannot be used here; "
@@ -286,8 +271,10 @@ class TaskTraining:
 
     def loss(self, weights: Weights, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
         """The mean cross-entropy of a batch in nats, with the recipe's label smoothing."""
-        logits = self.phase.forward(self.backbone, weights, inputs)[:, : self.num_classes]
-        return F.cross_entropy(logits, targets, label_smoothing=self.recipe.label_smoothing)
+        inputs, phase = inputs.to(self.backbone.input_dtype), self.phase
+        logits = self.backbone.forward(weights, inputs, phase.statistics, phase.mode)
+        smoothing = self.recipe.label_smoothing
+        return F.cross_entropy(logits[:, : self.num_classes], targets, label_smoothing=smoothing)
 
 
 class Objective:
@@ -296,7 +283,7 @@ class Objective:
     def __init__(self, training: TaskTraining, trained: Trainable) -> None:
         self._training, self._gathering, self._trained = training, training, trained
         self._step = self._last = 0  # the last step in which norm statistics are gathered
-        self._reached: dict[str, Tensor] = {}  # weights that a gradient came back to: any beside 0?
+        self._reached: dict[str, list[Tensor]] = {}  # whether gradients of a weight were not 0
         self._frozen = training.phase.statistics or {}
         self._gathered = {name: values.clone() for name, values in self._frozen.items()}
         if trained.fold and training.folds:
@@ -310,56 +297,56 @@ class Objective:
         training = self._gathering if self._step < self._last else self._training
         self._step += 1
         weights, cost = self._trained.step_weights()
-        if self._step <= NOT_ZERO:
+        if self._step <= WATCHED:
             weights = dict(weights)
             for name, weight in weights.items():
                 if weight.requires_grad:
                     # A separate node: layers that are mixed together all get a gradient.
                     weights[name] = weight.view_as(weight)
-                    weights[name].register_hook(partial(_note, self._reached, name))
-        if self._step in (WATCHED + 1, NOT_ZERO + 1):
-            self._check_reached(weights, self._reached, zeros=self._step > NOT_ZERO)
+                    found = self._reached.setdefault(name, [])
+                    weights[name].register_hook(partial(_note, found))
         value = training.loss(weights, inputs, targets) + cost
-        if not value.requires_grad:
-            self._check_reached(weights, {})
+        if not value.requires_grad:  # no gradient reaches any weight in this step
+            self._reached = {name: [] for name in self._reached}
+        if self._step == WATCHED + 1 or not value.requires_grad:
+            self._check_reached()
         return value
 
     def end(self) -> None:
         """What has to be done after the last step."""
         self._fold()  # where fold_after is 1
+        if self._step <= WATCHED:
+            self._check_reached()
 
     def _fold(self) -> None:
         if self._trained.fold and self._step == self._last > 0:
             self._trained.fold(self._gathered, self._frozen)
 
-    def _check_reached(
-        self, weights: Weights, reached: Mapping[str, Tensor], zeros: bool = False
-    ) -> None:
-        """Raises InputError for weights that no gradient reached, and perhaps warns of zeros."""
-        backbone = self._training.backbone
-        trained = [name for name, weight in weights.items() if weight.requires_grad]
-        if missing := [name for name in trained if name not in reached]:
-            names = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
+    def _check_reached(self) -> None:
+        """Raises InputError for weights that no gradient reached, and warns of zeros."""
+        backbone, reached = self._training.backbone, self._reached
+        missing = [name for name, found in reached.items() if not found]
+        still = [name for name, found in reached.items() if not any(found)]
+        names = missing or (still if self._step > WATCHED else [])  # zeros may last a few steps
+        listed = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
+        if missing:
             raise InputError(
-                f"no gradient reaches {names} of {backbone.name}: its forward does not use "
+                f"no gradient reaches {listed} of {backbone.name}: its forward does not use "
                 "them, or runs them under torch.no_grad(), detach() or activation checkpointing; "
                 "change that, or leave them unmasked by adapt(..., skip=[...])"
             )
-        still = [name for name in weights if not reached.get(name, True)]
-        if zeros and still and backbone.spec is None:
-            names = ", ".join(still[:5]) + (" and others" if len(still) > 5 else "")
+        if names and backbone.spec is None:
             warn_caller(
-                f"the gradient of {names} of {backbone.name} is 0 so far, so training does "
+                f"the gradient of {listed} of {backbone.name} is 0 so far, so training does "
                 "not change them: what follows is flat, as sign, round and dead ReLUs are, or "
                 "multiplies by 0",
                 NotLearnedWarning,
             )
 
 
-def _note(reached: dict[str, Tensor], name: str, gradient: Tensor | None) -> None:
+def _note(found: list[Tensor], gradient: Tensor | None) -> None:
     if gradient is not None:  # an autograd.Function may give none
-        # Looking at it now would wait for the GPU.
-        reached[name] = gradient.detach().any() | reached.get(name, False)
+        found.append(gradient.detach().any())  # looking at it now would wait for the GPU
 
 
 def endless_batches(
@@ -403,10 +390,7 @@ def entropies(logits: Tensor) -> Tensor:
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
-    """Mean entropy of the predictions: the paper's and SupSup's objective without labels.
-
-    (..., n, K) to (...): one number for the n inputs of each task.
-    """
+    """Mean entropy of predictions (..., n, K) to (...): the paper's objective without labels."""
     return entropies(logits).mean(dim=-1)
 
 
@@ -429,7 +413,6 @@ def information_maximisation(logits: Tensor, prior: float = 0.0) -> Tensor:
 def unit_norm_penalty(alphas: Sequence[Tensor]) -> Tensor:
     """Σ_layers (Σ_t |α_t| - 1)², the penalty of eq. 2; alphas: (N,) or (N, units) a layer.
 
-    With coefficients per unit the squares are averaged over the units of a layer, so that λ means
-    the same for both granularities.
+    Squares are averaged over units, so that λ means the same for both granularities.
     """
     return torch.stack([(alpha.abs().sum(dim=0) - 1).square().mean() for alpha in alphas]).sum()

@@ -1,9 +1,8 @@
 """Progress of long work: a bar on standard error, or numbers for a log.
 
-The library calls `progress.track(total)` and advances, and `progress.log(step, values)` where it
-knows numbers. A log is any function of (name, step, values): the training's title, such as "task
-rotated-30", the steps taken, and the loss (nats, with the price of bits) and the learning rate by
-name. A log for TensorBoard (Weights & Biases and MLflow take the same three lines):
+A log is any function of (name, step, values): the training's title, such as "task rotated-30", the
+steps taken, and the loss (nats, with the price of bits) and the learning rate by name. A log for
+TensorBoard (Weights & Biases and MLflow take the same three lines):
 
     from torch.utils.tensorboard import SummaryWriter
     board = SummaryWriter("logs")
@@ -14,7 +13,7 @@ name. A log for TensorBoard (Weights & Biases and MLflow take the same three lin
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +32,7 @@ class Progress:
 
     - shown: whether a bar goes to standard error.
     - title: the name of the work, in bars and logs.
-    - write: a log, if there is one.
+    - write: a log, if there is one; an exception that it raises ends the work.
     """
 
     shown: bool = False
@@ -43,11 +42,6 @@ class Progress:
     def titled(self, title: str) -> Progress:
         """The same, with another title."""
         return Progress(self.shown, title, self.write)
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Hands numbers to the log; an exception that it raises ends the work."""
-        if self.write is not None:
-            self.write(self.title, step, dict(values))
 
     @contextmanager
     def track(self, total: int) -> Iterator[Callable[[], None]]:
@@ -77,8 +71,6 @@ def progress_for(choice: ProgressChoice) -> Progress:
     if choice == "auto":
         return Progress(sys.stderr.isatty())
     if not isinstance(choice, bool):
-        raise InputError(
-            'progress must be True, False, "auto" or a function of (name, step, values), '
-            f"got {choice!r}"
-        )
+        line = 'progress must be True, False, "auto" or a function of (name, step, values)'
+        raise InputError(f"{line}, got {choice!r}")
     return Progress(choice)
