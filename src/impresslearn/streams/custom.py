@@ -34,13 +34,10 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
     made = []
     for task, parts in tasks.items():
         task = check_name(task)
-        count = len(parts) if isinstance(parts, (tuple, list)) else 0
-        if count != 2:
-            got = f"{count} parts" if count else type(parts).__name__
-            raise InputError(f"task {task!r} needs (train, test), got {got}")
-        if all(hasattr(part, "shape") for part in parts):
-            line = "needs (train, test), each as (inputs, labels); got one pair of arrays"
-            raise InputError(f"task {task!r} {line}")
+        kinds = [type(part).__name__ for part in parts] if isinstance(parts, (tuple, list)) else []
+        if len(kinds) != 2 or all(hasattr(part, "shape") for part in parts):
+            line = f"needs (train, test), each as (inputs, labels); got {type(parts).__name__}"
+            raise InputError(f"task {task!r} {line} of {', '.join(kinds)}".removesuffix(" of "))
         loaders, labels = [], []
         for part, data in zip(("train", "test"), parts, strict=True):
             with error_prefix(f"task {task!r}, {part} of (train, test)"):
@@ -95,7 +92,6 @@ def load_images(
 
 
 def _task(name: str, loaders: Sequence[Loader], labels: Sequence[tuple[Label, ...]]) -> Task:
-    """A task of two parts, train and test."""
     (train, test), (classes, test_labels) = loaders, labels
     for label in test_labels:
         if label not in classes:
