@@ -57,7 +57,7 @@ def test_arrays_come_back_as_they_were_saved(tmp_path_factory, data):
     assert examples.labels.tolist() == labels.tolist()
     named = read_inputs(folder / "a.npy")
     assert torch.equal(named.inputs, examples.inputs)
-    assert named.names == tuple(str(row) for row in range(1, shape[0] + 1))
+    assert named.labels.tolist() == [str(row) for row in range(1, shape[0] + 1)]
 
 
 @pytest.mark.parametrize(("inputs", "labels"), PAIRS)

@@ -74,7 +74,7 @@ def test_targets_of_torchvision_spare_a_reading(changes):
         (Subset(DATA, [1, 99]), "item 1 of 2 in the Subset cannot .* index 99"),
         (Pairs([X[0], X[0, :2]], [0, 1]), r"item 1 has \(2,\), the first \(3,\)"),
         (Pairs([X[0], X[0].byte()], [0, 1]), r"item 1 has \(3, 'uint8'\), the first \(3,\)"),
-        (Pairs(["cat"], [0]), "inputs must be a numeric tensor or array, got str"),
+        (Pairs(["cat"], [0]), "inputs must be a numeric tensor or array, without labels, got str"),
         (Pairs([], []), "no example"),
         (type("Lengthless", (Dataset,), {})(), "a Dataset must know its length"),
     ],

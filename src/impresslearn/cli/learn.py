@@ -2,27 +2,15 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.shared import (
-    Data,
-    Device,
-    LabelColumn,
-    Module,
-    Store,
-    echo,
-    error,
-    info,
-    open_learner,
-    option,
-    reader_for,
-    task_paths,
-)
+from impresslearn.cli import shared
+from impresslearn.cli.shared import Data, Device, LabelColumn, Module, Store, echo, option
 from impresslearn.errors import (
     InputError,
     MissingDataError,
@@ -33,10 +21,10 @@ from impresslearn.errors import (
 from impresslearn.tables import duration, size
 
 if TYPE_CHECKING:
-    from impresslearn.data import Examples, Label, StreamedExamples
+    from impresslearn.data import Examples, StreamedExamples
     from impresslearn.learner import ImpressLearner
 
-HELD_OUT = 5  # one example in this many is held out to check a task
+HELD_OUT = 0.2  # of the examples, to check a task
 # Errors of one task's data, after which the next task can still be learned.
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 
@@ -90,28 +78,27 @@ def learn(
 
     Example: impresslearn learn shops.impress shops/*.csv
     """
-    paths = task_paths(data)
+    paths = shared.task_paths(data)
     learned = []
-    with open_learner(store, module, device=device) as learner:
+    with shared.open_learner(store, module, device=device) as learner:
         if features and learner.settings.granularity != "readout":
             raise InputError("--features needs a store made by `new --preset few_labels`")
         if only_if_better and not update:
             raise InputError("--only-if-better compares with present versions: add --update")
-        reader = reader_for(learner, label_column)
+        if (workers or ray) and (basis or features or update or min_accuracy):
+            raise InputError(
+                "--workers and --ray learn new tasks: leave out --basis, --features, --update, "
+                "--min-accuracy"
+            )
+        reader = shared.reader_for(learner, label_column)
         work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better)
         if workers or ray:
-            if basis or features or update or min_accuracy:
-                raise InputError(
-                    "--workers and --ray learn new tasks: leave out --basis, --features, --update, "
-                    "--min-accuracy"
-                )
             tasks = {name: partial(reader.examples, path) for name, path in paths.items()}
             work.learn_side_by_side(tasks, workers or 1, ray)
-            return
+            paths = {}
         for name, path in paths.items():
             try:
-                examples = reader.examples(path)
-                work.report(name, work.learn(name, examples), examples)
+                work.report(name, work.learn(name, reader.examples(path)))
             except TASK_ERRORS as failure:
                 if len(paths) == 1:
                     raise
@@ -121,7 +108,10 @@ def learn(
         if features:
             # Read again: the examples of all tasks at once may not fit into memory.
             learner.learn_features(*map(reader.examples, learned))
-    work.finish(len(paths))
+    if work.failures:
+        names = ", ".join(work.failures[:20])
+        shared.info(f"error: {len(work.failures)} of {len(data)} tasks failed: {names}")
+        raise typer.Exit(TasksFailedError.exit_status)
 
 
 @dataclass
@@ -145,9 +135,8 @@ class Learning:
         note, learner = _note(examples), self.learner
         if name not in learner.tasks_:
             if self.update:
-                raise UnknownTaskError(
-                    f"no task {name!r} to update; learn it first, without --update"
-                )
+                line = f"no task {name!r} to update; learn it first, without --update"
+                raise UnknownTaskError(line)
             self._check_accuracy(name, examples)
             learn_new = learner.learn_basis if self.basis else learner.learn_task
             learn_new(name, examples, note=note)
@@ -172,7 +161,7 @@ class Learning:
 
         known = sum(name in self.learner.tasks_ for name in tasks)
         if known:
-            say = info if self.as_json else echo
+            say = shared.info if self.as_json else echo
             say(f"{known:,} of {len(tasks):,} tasks are in the store already")
         if ray is not None:
             os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
@@ -181,30 +170,22 @@ class Learning:
         except TasksFailedError as failure:
             for name, failed in failure.errors.items():
                 self.report_failure(name, failed)
-            self.finish(len(tasks))
 
     def _check_accuracy(self, name: str, examples: "Examples | StreamedExamples") -> None:
         """Learns the task apart, without a fifth of its examples, and tries it on them.
 
         Raises TrainingError where it gets too few of them right, which labels at random lead to.
         """
-        import numpy as np
-
-        from impresslearn.data import Examples
         from impresslearn.learner import ImpressLearner
+        from impresslearn.streams.draws import hold_out
 
         learner, least = self.learner, self.least
         if not least and not self.only_if_better:
             return
-        if not isinstance(examples, Examples) or len(examples) < HELD_OUT:
-            line = f"--min-accuracy needs at least {HELD_OUT} examples that fit into memory"
-            raise InputError(line)
-        order = np.random.default_rng(0).permutation(len(examples))
-        held = examples.subset(np.sort(order[: len(order) // HELD_OUT]))
-        kept = examples.subset(np.sort(order[len(order) // HELD_OUT :]))
-        settings = learner.settings.values()
+        kept, others = hold_out(examples.labels, HELD_OUT, 0, "validation")
+        held, settings = examples.subset(others), learner.settings.values()
         apart = ImpressLearner(learner.backbone, bank=learner.bank_, progress=False, **settings)
-        found = apart.learn_task(name, kept).score(held, name)
+        found = apart.learn_task(name, examples.subset(kept)).score(held, name)
         if self.only_if_better and name in learner.tasks_:
             least = max(least, learner.score(held, name))
         if found < least:
@@ -213,26 +194,20 @@ class Learning:
                 "must be; nothing was kept"
             )
 
-    def report(
-        self,
-        name: str,
-        status: str = "learned",
-        examples: "Examples | StreamedExamples | None" = None,
-    ) -> None:
+    def report(self, name: str, status: str = "learned") -> None:
         """Says what became of a task; status: "learned", "updated" or "known"."""
         task = self.learner.tasks_[name]
+        classes = len(task.classes)
         if self.as_json:
             facts = {"task": name, "status": status, "version": task.version, "bytes": task.bytes}
-            echo(json.dumps(facts | {"classes": len(task.classes)}))
+            echo(json.dumps(facts | {"classes": classes}))
         elif status == "known":
             echo(f"{name}: already learned from these data")
         else:
             verb = "learned" if status == "learned" else f"updated to version {task.version}"
-            seconds = task.history.get("metrics", {}).get("seconds")
-            verb += f" in {duration(seconds)}" if seconds else ""
-            verb += f" from {len(examples):,} examples" if examples is not None else ""
-            line = f"{name}: {verb}, {len(task.classes)} classes, {size(task.bytes)}"
-            echo(line + _lost_classes(task.classes, examples))
+            facts = task.history["metrics"]
+            verb += f" in {duration(facts['seconds'])} from {facts['examples']:,} examples"
+            echo(f"{name}: {verb}, {classes} classes, {size(task.bytes)}")
 
     def report_failure(self, name: str, failure: Exception) -> None:
         """Says why a task was not learned."""
@@ -240,14 +215,7 @@ class Learning:
         if self.as_json:
             echo(json.dumps({"task": name, "status": "failed", "error": str(failure)}))
         else:
-            error(failure, name)
-
-    def finish(self, tasks: int) -> None:
-        """Ends the command with exit status 3 if tasks failed."""
-        if self.failures:
-            line = f"{len(self.failures)} of {tasks} tasks failed: {', '.join(self.failures[:20])}"
-            error(InputError(line))
-            raise typer.Exit(TasksFailedError.exit_status)
+            shared.error(failure, name)
 
 
 def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
@@ -255,16 +223,3 @@ def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
     from impresslearn.data import data_fingerprint
 
     return {"data": data_fingerprint(examples)[:32]}
-
-
-def _lost_classes(
-    classes: Sequence["Label"], examples: "Examples | StreamedExamples | None"
-) -> str:
-    """Which classes of a task new data do not show."""
-    from impresslearn.data import classes_of
-
-    seen = classes if examples is None else classes_of(examples.labels)
-    absent = [str(label) for label in classes if label not in seen]
-    if not absent:
-        return ""
-    return f"; no example of {', '.join(absent[:5])}: the task may have lost these classes"

@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.shared import (
-    AsJson,
-    Data,
-    Device,
-    LabelColumn,
-    Module,
-    Store,
-    echo,
-    info,
-    open_learner,
-    option,
-    print_json,
-    print_table,
-    reader_for,
-    task_paths,
-)
+from impresslearn.cli import shared
+from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, Store, echo, option
 from impresslearn.errors import UnknownTaskError
 from impresslearn.tables import percent
 
@@ -63,12 +49,13 @@ def predict(
     from impresslearn.data import Prepared
 
     posterior = None
-    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
-        named = reader_for(learner, label_column).inputs(inputs)
+    with shared.open_learner(
+        store, module, readonly=True, device=device, progress=False
+    ) as learner:
+        named = shared.reader_for(learner, label_column).inputs(inputs)
         values: Any = named.inputs
         if learner.preprocessing_ is not None:
-            # The reader has scaled pixels to [0, 1] already; `prepare` has to know that.
-            values = learner.preprocessing_.prepare(named.inputs, named.pixels)
+            values = learner.preprocessing_.prepare(values, named.pixels, named.integers)
         if task is None:
             guess = learner.infer_task(Prepared(values))
             task = _check_known(guess)
@@ -76,12 +63,16 @@ def predict(
         classes = learner.tasks_[task].classes
         logits = learner.logits(Prepared(values), task)[:, : len(classes)]
     rows = []
-    for name, likely in zip(named.names, logits.float().softmax(dim=1).tolist(), strict=True):
+    for name, likely in zip(
+        named.labels.tolist(), logits.float().softmax(dim=1).tolist(), strict=True
+    ):
         highest = max(likely)
         label = classes[likely.index(highest)]
         rows.append({"name": name, "label": label, "probability": highest, "probabilities": likely})
     if as_json:
-        print_json({"task": task, "posterior": posterior, "classes": list(classes), "rows": rows})
+        shared.print_json(
+            {"task": task, "posterior": posterior, "classes": list(classes), "rows": rows}
+        )
         return
     for row in rows:
         echo(row["name"], str(row["label"]), f"{row['probability']:.4f}")
@@ -95,7 +86,7 @@ def _check_known(guess: "TaskGuess") -> str:
         raise UnknownTaskError(
             f"the inputs look like none of the tasks (nearest: {likely}); name one with --task"
         )
-    info(f"task {guess.best} (posterior: {likely})")
+    shared.info(f"task {guess.best} (posterior: {likely})")
     return guess.best
 
 
@@ -114,21 +105,23 @@ def evaluate(
     Example: impresslearn evaluate shops.impress tests/*.csv
     """
     rows: list[dict[str, Any]] = []
-    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
-        reader = reader_for(learner, label_column)
-        for name, path in task_paths(data).items():
+    with shared.open_learner(
+        store, module, readonly=True, device=device, progress=False
+    ) as learner:
+        reader = shared.reader_for(learner, label_column)
+        for name, path in shared.task_paths(data).items():
             learner.tasks_.learned(name)  # an unknown name fails before its file is read
             examples = reader.examples(path)
             accuracy = learner.score(examples, name)
             rows.append({"task": name, "accuracy": accuracy, "examples": len(examples)})
     if as_json:
-        print_json(rows)
+        shared.print_json(rows)
         return
     cells = [[row["task"], percent(row["accuracy"]), f"{row['examples']:,}"] for row in rows]
     if len(rows) > 1:
         mean = sum(row["accuracy"] for row in rows) / len(rows)
         cells.append(["mean", percent(mean), f"{sum(row['examples'] for row in rows):,}"])
-    print_table(("task", "accuracy", "examples"), cells)
+    shared.print_table(("task", "accuracy", "examples"), cells)
 
 
 def serve(
@@ -160,7 +153,7 @@ def serve(
     from impresslearn.serve import ServeSettings, run_server
 
     settings = ServeSettings(token=token, max_bytes=max_bytes)
-    with open_learner(store, module, readonly=True, progress=False) as learner:
+    with shared.open_learner(store, module, readonly=True, progress=False) as learner:
         if workers == 1:
             run_server(learner, settings, host=host, port=port)
             return
@@ -190,5 +183,7 @@ def worker_app() -> "FastAPI":
         Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
     settings = ServeSettings(token=given["token"], max_bytes=given["max_bytes"])
     # Closed with its process.
-    learner = open_learner(Path(given["store"]), given["module"], readonly=True, progress=False)
+    learner = shared.open_learner(
+        Path(given["store"]), given["module"], readonly=True, progress=False
+    )
     return create_app(learner, settings)

@@ -9,7 +9,7 @@ import runpy
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,25 +132,15 @@ def open_learner(store: Path, module: str | None, **settings: Any) -> "ImpressLe
     """The learner on a store, opened with the settings of `open_store`."""
     from impresslearn.learner import open_store
 
-    return open_store(existing_store(store), module=load_module(module), **settings)
-
-
-def existing_store(store: Path) -> Path:
-    """The path of a store. Raises MissingDataError if there is none."""
-    if not store.exists():  # SQLite would make an empty file
-        raise MissingDataError(f"the store {store} does not exist; make it with `impresslearn new`")
-    return store
+    return open_store(store, module=load_module(module), **settings)
 
 
 def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "FileReader":
-    """A reader that gives files the shape, image size and column order of a learner's inputs."""
+    """A reader that gives files the image size and column order of a learner's inputs."""
     from impresslearn.data import Preprocessing
     from impresslearn.data.file_reader import FileReader
 
-    prepared = learner.settings.preprocessing or Preprocessing()
-    # The learner itself subtracts the mean and divides by the deviation.
-    layout = Preprocessing(prepared.shape, size=prepared.size, columns=prepared.columns)
-    return FileReader(label_column, layout)
+    return FileReader(label_column, learner.settings.preprocessing or Preprocessing())
 
 
 def accept_every_character() -> None:
@@ -189,18 +179,8 @@ def error(failure: Exception, about: str = "error") -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints one JSON document in ASCII, which every terminal and encoding takes.
-
-    The items of an iterator are printed one by one.
-    """
-    if not isinstance(value, Iterator):
-        print(json.dumps(value, indent=1, allow_nan=False), flush=True)
-        return
-    before = "[\n "
-    for item in value:
-        print(before + json.dumps(item, indent=1, allow_nan=False).replace("\n", "\n "), end="")
-        before = ",\n "
-    print("[]" if before[0] == "[" else "\n]", flush=True)
+    """Prints one JSON document in ASCII, which every terminal and encoding takes."""
+    print(json.dumps(value, indent=1, allow_nan=False), flush=True)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

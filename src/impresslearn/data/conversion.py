@@ -4,6 +4,7 @@ Data that fit in memory are read once and held. Data that do not fit, or that a 
 random, are streamed: holding one random crop of an image would freeze the augmentation.
 """
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from impresslearn.checks import check_kind
 from impresslearn.data.batches import loaded
 from impresslearn.data.examples import (
     MEMORY_LIMIT,
@@ -32,11 +34,10 @@ from impresslearn.data.examples import (
     StreamedExamples,
     as_network_inputs,
     drawing,
-    generator_states,
     raw,
     to_tensor_and_dtype_kind,
 )
-from impresslearn.data.images import ImageFiles, class_images, image_files
+from impresslearn.data.images import ImageFiles, image_folder
 from impresslearn.data.labels import label_array
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import ImpressLearnError, InputError
@@ -44,6 +45,7 @@ from impresslearn.files import reason_of
 
 # Names of the label column, in upper or lower case.
 LABEL_NAMES = ("label", "labels", "target", "class", "y")
+NO_EXAMPLE = "the data hold no example"
 # Items of a data set that are read twice to see whether it draws at random.
 PROBED = 16
 
@@ -64,18 +66,20 @@ def as_examples(
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
     - `workers`: processes that read data that do not fit in memory (2).
-    - `layout`: whose size and shape the images of a folder get; None (the default) leaves them.
+    - `layout`: what the inputs are for: its size and shape apply to images, its columns to tables;
+      None (the default) leaves them as they are.
 
     Raises InputError for empty data, unequal lengths, NaN or infinite inputs, labels that are
     neither integers nor strings, and items that cannot be read; MissingDataError for a path that
     does not exist.
     """
+    if layout is not None:
+        check_kind("preprocessing", layout, Preprocessing)
     if isinstance(data, (str, Path)):
-        files = [file for images in class_images(Path(data)).values() for file in images]
-        data = image_files(files, layout)
+        data = image_folder(Path(data), layout)
     examples = _converted(data, memory_limit, workers, layout)
     if len(examples) == 0:
-        raise InputError("the data hold no example")
+        raise InputError(NO_EXAMPLE)
     if isinstance(examples, Examples) and len(examples.inputs) != len(examples.labels):
         raise InputError(
             f"{len(examples.inputs)} inputs came with {len(examples.labels)} labels; "
@@ -96,27 +100,18 @@ def _converted(
         return replace(data, labels=label_array(data.labels))
     if isinstance(data, DataLoader):
         data = _dataset_of(data)
-    is_mapping = isinstance(data, Mapping)
-    if hasattr(data, "column_names") and hasattr(data, "with_format") and not is_mapping:
+    of_rows = hasattr(data, "column_names") and hasattr(data, "with_format")
+    if of_rows and not isinstance(data, Mapping):
         return _of_rows(data)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return _from_dataset(data, memory_limit, workers, layout)
     if isinstance(data, (tuple, list)) and len(data) == 2:
-        return pair(*data)
-    hint = ""
-    if isinstance(data, (IterableDataset, Iterator)):
-        hint = ", which can be read in one order only; collect its items into tensors"
-    elif is_mapping or hasattr(data, "columns"):
-        hint = "; give inputs and labels out of it as a pair, or one part, as data['train']"
-    elif isinstance(data, (tuple, list)):
-        pairs = all(isinstance(item, (tuple, list)) and len(item) == 2 for item in data)
-        hint = "; make it (inputs, labels) by tuple(zip(*pairs))" if data and pairs else ""
-        hint = hint or f" of {len(data)} parts"
-    elif hasattr(data, "train") and hasattr(data, "test"):
-        hint = "; did you mean its .train?"
+        return pair(data[0] if layout is None else layout.ordered(data[0]), data[1])
+    size = f" of {len(data)} parts" if isinstance(data, (tuple, list)) else ""
     raise InputError(
         "data must be a pair (inputs, labels), a Dataset, the path of an image folder or "
-        f"Examples, got {type(data).__name__}{hint}"
+        f"Examples, got {type(data).__name__}{size}; take a pair of arrays out of it, or one part, "
+        "such as data['train'] or task.train"
     )
 
 
@@ -124,7 +119,7 @@ def _of_rows(data: Any) -> Examples:
     """A data set of Hugging Face, plain or streamed: rows are dictionaries with a label column."""
     rows = list(data.with_format(None))
     if not rows:
-        raise InputError("the data hold no example")
+        raise InputError(NO_EXAMPLE)
     label, others = _label_and_others(rows[0])
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in others}
     inputs = columns[others[0]]
@@ -239,12 +234,11 @@ def _from_dataset(
     items = _Items(dataset, layout)
     count = len(items)
     if count == 0:
-        raise InputError("the data hold no example")
+        raise InputError(NO_EXAMPLE)
     with drawing(0):
         first, _ = items[0]
     items = replace(items, form=_form_of(first))
-    images = isinstance(dataset, ImageFiles)
-    pixels = images or first.dtype == torch.uint8
+    pixels, images = first.dtype == torch.uint8, isinstance(dataset, ImageFiles)
     # Counted as float32, which every type but half precision becomes.
     fits = 4 * first.numel() * count <= memory_limit
     if fits and (images or not _draws_at_random(items)):
@@ -276,10 +270,16 @@ def _form_of(value: Tensor) -> tuple[Any, ...]:
 def _draws_at_random(items: _Items) -> bool:
     """Whether some items differ when they are read again, or draw from the global generators."""
     with drawing(0):
-        before = generator_states()
+        untouched = _draws()
+    with drawing(0):
         for index in np.linspace(0, len(items) - 1, PROBED).astype(int):
             value, _ = items[int(index)]
             value = value.clone()  # the second reading may use the same memory
             if not torch.equal(value, items[int(index)][0]):
                 return True
-        return generator_states() != before
+        return _draws() != untouched
+
+
+def _draws() -> tuple[float, ...]:
+    """The next number of each global generator."""
+    return float(torch.rand((), device="cpu")), float(np.random.random()), random.random()

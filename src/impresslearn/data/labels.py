@@ -27,23 +27,18 @@ def label_array(labels: Any) -> np.ndarray:
     """
     if isinstance(labels, np.ma.MaskedArray):
         raise InputError("labels must not be masked; leave out the examples without one")
-    if isinstance(labels, (list, tuple)):
-        return _from_values(labels)
     if isinstance(labels, Tensor):
         labels = labels.detach().cpu()
         # NumPy has no bfloat16.
         labels = (labels.float() if labels.is_floating_point() else labels).numpy()
-    array = np.asarray(labels)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.dtype == object and not array.ndim:
-        kind = type(labels).__name__
-        raise InputError(f"labels must be one per example, in a list or array, got {kind}")
-    if array.ndim != 1:
-        raise _wrong_shape(array.shape)
-    if array.dtype.kind not in "ib":  # other kinds may hold values that int64 cannot keep apart
-        return _from_values(array.tolist())
-    return array.astype(np.int64)
+    if not isinstance(labels, (list, tuple)):
+        labels = np.asarray(labels)
+        if labels.ndim != 1 and labels.shape[1:] != (1,):
+            raise _wrong_shape(labels.shape)
+        if labels.dtype.kind in "ib":  # other kinds may hold values that int64 cannot keep apart
+            return labels.ravel().astype(np.int64)
+        labels = labels.ravel().tolist()
+    return _from_values(labels)
 
 
 def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
@@ -59,12 +54,7 @@ def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
     classes = classes_of(labels)
     if len(classes) < 2:
         raise InputError(f"a task needs at least two classes; all labels are {classes[0]!r}")
-    if outputs is not None and len(classes) > outputs:
-        raise InputError(
-            f"the task has {len(classes)} classes, the network {outputs} outputs, which cannot "
-            f"change; make a new one with num_classes={len(classes)}"
-        )
-    return classes
+    return _fitting(classes, outputs)
 
 
 def grown_classes(
@@ -80,11 +70,15 @@ def grown_classes(
             f"the task's labels are like {known[0]!r}, the labels of the new data like "
             f"{added[0]!r}; give them as the task has them"
         )
-    classes = known + tuple(label for label in added if label not in known)
-    if outputs is not None and len(classes) > outputs:
+    return _fitting(known + tuple(label for label in added if label not in known), outputs)
+
+
+def _fitting(classes: tuple[Label, ...], outputs: int | None) -> tuple[Label, ...]:
+    count = len(classes)
+    if outputs is not None and count > outputs:
         raise InputError(
-            f"the task would have {len(classes)} classes, the network {outputs} outputs, which "
-            f'cannot change; make a new one with head="own", or with num_classes={len(classes)}'
+            f"the task has {count} classes, the network {outputs} outputs, which cannot change; "
+            f'make a new one with head="own", or with num_classes={count}'
         )
     return classes
 

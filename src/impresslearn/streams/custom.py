@@ -14,8 +14,9 @@ from impresslearn.data import (
     Preprocessing,
     as_examples,
     classes_of,
+    label_array,
 )
-from impresslearn.data.images import class_images, image_files
+from impresslearn.data.images import ImageFiles, image_folder
 from impresslearn.errors import InputError, MissingDataError, error_prefix
 from impresslearn.streams.stream import LabelledData, Loader, Stream, Task
 
@@ -67,10 +68,9 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
             continue
         loaders, labels = [], []
         for part in ("train", "test"):
-            images = class_images(folder / part)
-            files = [file for class_files in images.values() for file in class_files]
-            loaders.append(partial(load_images, files, preprocessing))
-            labels.append(tuple(images))
+            images = image_folder(folder / part)
+            loaders.append(partial(load_images, images.files, preprocessing))
+            labels.append(classes_of(label_array(images.targets)))
         made.append(_task(composed(folder.name), loaders, labels))
     if not made:
         raise InputError(f"no task in {root}; expected {root}/TASK/train/CLASS/IMAGE files")
@@ -87,8 +87,8 @@ def load_images(
 
     - memory_limit: files of more bytes in all are read anew in each epoch
     """
-    examples = as_examples(image_files(files, preprocessing), memory_limit=memory_limit, workers=2)
-    return replace(examples, augment=augment)
+    examples = as_examples(ImageFiles(files, preprocessing), memory_limit=memory_limit)
+    return replace(preprocessing.apply_to(examples), augment=augment)
 
 
 def _task(name: str, loaders: Sequence[Loader], labels: Sequence[tuple[Label, ...]]) -> Task:

@@ -144,10 +144,10 @@ def split_cifar100(
     made = []
     for number, group in enumerate(groups):
         names = [class_names[place] for place in group]
-        parts = [part.subset(np.isin(part.labels, names)) for part in (train, test)]
+        part, tested = (each.subset(np.isin(each.labels, names)) for each in (train, test))
         settings = {"classes": names, "subset": subset}
-        task = image_task(f"cifar100-{number:02d}", *parts, settings, augment=augmentation)
-        made.append(task)
+        name = f"cifar100-{number:02d}"
+        made.append(image_task(name, part, tested, settings, augment=augmentation))
     return Stream("split_cifar100", tuple(made))
 
 
