@@ -8,7 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
-from impresslearn.cli.shared import WIDTH, echo, option
+from impresslearn.cli import shared
+from impresslearn.cli.shared import option
 from impresslearn.tables import size, table_of
 
 BASIS_TASKS = 5  # each trains a mask
@@ -28,24 +29,19 @@ def demo(
 
     Example: impresslearn demo --out demo
     """
-    import altair as alt
-
-    from impresslearn.plotting import write_page
+    from impresslearn.plotting import line_chart, write_page
 
     out.mkdir(parents=True, exist_ok=True)  # an unwritable folder fails before the work
     results, lead = run_demo(out / "demo.impress", seed)
     (out / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
-    table = table_of(results["tasks"])
-    tasks = alt.Y("task:N", sort=None, title=None)
-    chart = alt.Chart(alt.InlineData(values=results["tasks"]), width=250).encode(color="role:N")
-    accuracy = chart.mark_bar().encode(tasks, alt.X("accuracy:Q").axis(format="%"))
+    rows = results["tasks"]
     # A basis task keeps a mask of kilobytes: only a logarithmic axis shows both kinds.
-    sizes = chart.mark_point(filled=True).encode(tasks, alt.X("bytes:Q").scale(type="log"))
-    page = write_page(
-        out / "report.html", "ImpressLearn demo", lead, [("", accuracy | sizes), ("", table)]
-    )
-    for line in [*table.text().splitlines(), *textwrap.wrap(lead, WIDTH), f"Report: {page}"]:
-        echo(line)
+    chart = line_chart(rows, "bytes", "accuracy", "role", joined=False, log_x=True)
+    parts = [("", chart), ("", table_of(rows))]
+    page = write_page(out / "report.html", "ImpressLearn demo", lead, parts)
+    shared.print_table(rows)
+    for line in [*textwrap.wrap(lead, shared.WIDTH), f"Report: {page}"]:
+        shared.echo(line)
 
 
 def run_demo(store: Path, seed: int) -> tuple[dict[str, Any], str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from impresslearn.cli import shared
-from impresslearn.cli.shared import Data, Device, LabelColumn, Module, Store, echo, option
+from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, Store, echo, option
 from impresslearn.errors import (
     InputError,
     MissingDataError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from impresslearn.data import Examples, StreamedExamples
     from impresslearn.learner import ImpressLearner
 
-HELD_OUT = 0.2  # of the examples, to check a task
+HELD_OUT = 5  # one example in this many is held out to check a task
 # Errors of one task's data, after which the next task can still be learned.
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 
@@ -49,38 +49,28 @@ def learn(
     ] = None,
     min_accuracy: Annotated[
         float,
-        option(
-            "SHARE",
-            "Try each task on a fifth of its examples first; keep none below this accuracy there.",
-            min=0.0,
-            max=1.0,
-            show_default=False,
-        ),
+        option("SHARE", "Keep no task below this accuracy on a held-out fifth.", min=0.0, max=1.0),
     ] = 0.0,
     only_if_better: Annotated[
-        bool,
-        option(
-            None, "With --update: keep none below its present version there.", "--only-if-better"
-        ),
+        bool, option(None, "With --update: nor below its present version.", "--only-if-better")
     ] = False,
     label_column: LabelColumn = None,
     module: Module = None,
     device: Device = "cpu",
-    as_json: Annotated[
-        bool, option(None, "Print a JSON object per line for each task.", "--json")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Learn tasks into a store.
 
     Each task is on disk when its line appears. A task that the store has already learned from the
     same data is skipped, so you can interrupt the command and run it again. If one of several tasks
-    cannot be learned, the others are still learned and the exit status is 3.
+    cannot be learned, the others are still learned and the exit status is 3. With --json each line
+    is an object.
 
     Example: impresslearn learn shops.impress shops/*.csv
     """
     paths = shared.task_paths(data)
     learned = []
-    with shared.open_learner(store, module, device=device) as learner:
+    with shared.open_learner(store, module, device=device, progress="auto") as learner:
         if features and learner.settings.granularity != "readout":
             raise InputError("--features needs a store made by `new --preset few_labels`")
         if only_if_better and not update:
@@ -159,10 +149,6 @@ class Learning:
         """Learns new tasks in several processes; tasks that the store has are left out."""
         from impresslearn.learner.parallel import learn_in_parallel
 
-        known = sum(name in self.learner.tasks_ for name in tasks)
-        if known:
-            say = shared.info if self.as_json else echo
-            say(f"{known:,} of {len(tasks):,} tasks are in the store already")
         if ray is not None:
             os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
         try:
@@ -176,16 +162,20 @@ class Learning:
 
         Raises TrainingError where it gets too few of them right, which labels at random lead to.
         """
+        import numpy as np
+
         from impresslearn.learner import ImpressLearner
-        from impresslearn.streams.draws import hold_out
 
         learner, least = self.learner, self.least
         if not least and not self.only_if_better:
             return
-        kept, others = hold_out(examples.labels, HELD_OUT, 0, "validation")
-        held, settings = examples.subset(others), learner.settings.values()
-        apart = ImpressLearner(learner.backbone, bank=learner.bank_, progress=False, **settings)
-        found = apart.learn_task(name, examples.subset(kept)).score(held, name)
+        order, settings = np.random.default_rng(0).permutation(len(examples)), learner.settings
+        parts = np.split(order, [max(1, len(order) // HELD_OUT)])
+        held, kept = (examples.subset(np.sort(part)) for part in parts)
+        apart = ImpressLearner(
+            learner.backbone, bank=learner.bank_, progress=False, **settings.values()
+        )
+        found = apart.learn_task(name, kept).score(held, name)
         if self.only_if_better and name in learner.tasks_:
             least = max(least, learner.score(held, name))
         if found < least:

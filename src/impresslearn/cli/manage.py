@@ -31,11 +31,7 @@ def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None
     from impresslearn.store import list_tasks
 
     rows = [_facts(each) for each in list_tasks(store, task)]
-    if as_json:
-        shared.print_json(rows)
-        return
-    headings = ("task", "role", "version", "classes", "masks", "bytes", "learned at")
-    shared.print_table(headings, [[str(value) for value in row.values()] for row in rows])
+    (shared.print_json if as_json else shared.print_table)(rows)
 
 
 def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
@@ -78,7 +74,7 @@ def restore(
 
     Example: impresslearn restore shops.impress oslo 1
     """
-    with shared.open_learner(store, module, progress=False) as learner:
+    with shared.open_learner(store, module) as learner:
         number = learner.restore_task(task, version).tasks_[task].version
     echo(f"{task}: version {version} is back, as version {number}")
 
@@ -95,7 +91,7 @@ def remove(
 
     Example: impresslearn remove shops.impress oslo bergen --yes
     """
-    with shared.open_learner(store, module, progress=False) as learner:
+    with shared.open_learner(store, module) as learner:
         for name in names:
             learner.tasks_[name]  # raises for an unknown task, before any is removed
         if not yes:  # without a terminal to answer this stops the command
@@ -144,9 +140,9 @@ def merge(
     Example: impresslearn merge all.impress monday.impress tuesday.impress
     """
     counts: Counter[str] = Counter()
-    with shared.open_learner(store, module, progress=False) as learner:
+    with shared.open_learner(store, module) as learner:
         for other in others:
-            with shared.open_learner(other, module, readonly=True, progress=False) as source:
+            with shared.open_learner(other, module, readonly=True) as source:
                 learned = (name for name, task in source.tasks_.items() if task.role == "learned")
                 while names := list(islice(learned, MERGED)):
                     outcomes = learner.commit_encoded(

@@ -9,7 +9,7 @@ import runpy
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,7 +42,7 @@ Data = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, option(None, "Print one JSON document.", "--json")]
+AsJson = Annotated[bool, option(None, "Print JSON.", "--json")]
 Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1.")]
 LabelColumn = Annotated[
     str | None,
@@ -132,7 +132,7 @@ def open_learner(store: Path, module: str | None, **settings: Any) -> "ImpressLe
     """The learner on a store, opened with the settings of `open_store`."""
     from impresslearn.learner import open_store
 
-    return open_store(store, module=load_module(module), **settings)
+    return open_store(store, module=load_module(module), **{"progress": False} | settings)
 
 
 def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "FileReader":
@@ -183,11 +183,9 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, allow_nan=False), flush=True)
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints aligned columns: the first one to the left, all others to the right."""
-    from impresslearn.tables import Table
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints rows with the same keys as aligned columns."""
+    from impresslearn.tables import table_of
 
-    cells = tuple(tuple(map(visible, row)) for row in rows)
-    numeric = (False, *(True for _ in headings[1:]))
-    for line in Table(tuple(headings), cells, numeric).text().splitlines():
+    for line in table_of(rows).text().splitlines():
         echo(line)

@@ -30,9 +30,7 @@ from impresslearn.data.batches import loaded
 from impresslearn.data.examples import (
     MEMORY_LIMIT,
     Examples,
-    Inputs,
     StreamedExamples,
-    as_network_inputs,
     drawing,
     raw,
     to_tensor_and_dtype_kind,
@@ -77,20 +75,6 @@ def as_examples(
         check_kind("preprocessing", layout, Preprocessing)
     if isinstance(data, (str, Path)):
         data = image_folder(Path(data), layout)
-    examples = _converted(data, memory_limit, workers, layout)
-    if len(examples) == 0:
-        raise InputError(NO_EXAMPLE)
-    if isinstance(examples, Examples) and len(examples.inputs) != len(examples.labels):
-        raise InputError(
-            f"{len(examples.inputs)} inputs came with {len(examples.labels)} labels; "
-            "every input needs one label"
-        )
-    return examples
-
-
-def _converted(
-    data: Any, memory_limit: int, workers: int, layout: Preprocessing | None
-) -> Examples | StreamedExamples:
     if isinstance(data, Examples):
         # The inputs are floats by now: only the flags know what they came as.
         checked = pair(data.inputs, data.labels)
@@ -168,10 +152,14 @@ def pair(inputs: Any, labels: Any) -> Examples:
             "inputs and labels have one index in two orders; give labels.loc[inputs.index], or "
             "both as arrays if their rows belong together"
         )
-    if isinstance(inputs, (Mapping, Inputs)):
-        return Examples(as_network_inputs(inputs), label_array(labels))
     values, pixels, integers = to_tensor_and_dtype_kind(inputs)
-    return Examples(values, label_array(labels), None, pixels, integers)
+    known = label_array(labels)
+    if len(values) != len(known):
+        line = f"{len(values)} inputs came with {len(known)} labels; every input needs one label"
+        raise InputError(line)
+    if not len(known):
+        raise InputError(NO_EXAMPLE)
+    return Examples(values, known, None, pixels, integers)
 
 
 @contextmanager
@@ -203,17 +191,12 @@ class _Items(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
         kind = type(self.dataset).__name__
-        with users_code(lambda: f"item {index} of {len(self)} in the {kind} cannot be read"):
+        what = f"item {index} of {len(self)} in the {kind} is no readable pair (input, label)"
+        with users_code(lambda: what):
             item = self.dataset[index]
             if isinstance(item, Mapping):
                 label, others = _label_and_others(item)
                 item = (*(item[name] for name in others), item[label])
-            if not isinstance(item, (tuple, list)) or len(item) != 2:
-                size = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
-                kind = type(item).__name__
-                raise InputError(
-                    f"items must be pairs (input, label), item {index} is a {kind}{size}"
-                )
             value, label = item
             if self.layout is not None and hasattr(value, "getbands"):
                 value = self.layout.ordered(value)[0]

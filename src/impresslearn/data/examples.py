@@ -429,8 +429,10 @@ def _one_of_several(values: Any) -> Tensor:
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 
-def to_tensor_and_dtype_kind(values: Any) -> tuple[Tensor, bool, bool]:
-    """`as_inputs`, whether the values are uint8, and whether they are other integers."""
+def to_tensor_and_dtype_kind(values: Any) -> tuple[Any, bool, bool]:
+    """`as_network_inputs`, whether the values are uint8, and whether they are other integers."""
+    if isinstance(values, (Mapping, Inputs)):
+        return as_network_inputs(values), False, False
     tensor = raw(values)
     pixels = tensor.dtype == torch.uint8
     floats = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool

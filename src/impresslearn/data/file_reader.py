@@ -33,12 +33,8 @@ if TYPE_CHECKING:
 
 # Names of inputs and labels in .npz, in the order in which they are looked for.
 PAIRS = (
-    ("inputs", "labels"),
-    ("images", "labels"),
-    ("data", "targets"),
-    ("X", "y"),
-    ("x", "y"),
-    ("x_train", "y_train"),
+    *(("inputs", "labels"), ("images", "labels"), ("data", "targets")),
+    *(("X", "y"), ("x", "y"), ("x_train", "y_train")),
 )
 # As Python writes an integer: "01" and "+1" are names. At most 18 digits always fit int64.
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
