@@ -81,10 +81,10 @@ def test_objects_are_never_unpickled(tmp_path, npy):
     trap = np.array([Trap(), Trap()], dtype=object)
     np.save(npy, trap, allow_pickle=True)
     save(tmp_path / "a.npz", inputs=X, labels=trap)
-    refused("a.npy holds Python objects", read_inputs, npy)
-    refused("a.npz holds Python objects", read_examples, tmp_path / "a.npz")
+    refused("cannot read .*a.npy: Python objects could run code", read_inputs, npy)
+    refused("cannot read .*a.npz: Python objects could", read_examples, tmp_path / "a.npz")
     npy.write_bytes(b"\x80\x04N.")
-    refused("a.npy holds Python objects", read_inputs, npy)
+    refused("cannot read .*a.npy: Python objects could", read_inputs, npy)
 
 
 @pytest.mark.parametrize(

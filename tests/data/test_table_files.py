@@ -78,7 +78,7 @@ def test_the_order_of_named_columns(tmp_path):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("label\n1\n2\n", "no column besides the label"),
+        ("label\n1\n2\n", r"inputs of shape \(2, 0\) hold no number"),
         (",a,label\n0,1,2\n", "a column has no name in the header"),
         ("a,label,Target\n1,2,3", "expected one column .* has 'a', 'label', 'Target'"),
         ("a,label\n1,0\n,1", "row 2, column 'a' holds '', expected a number and no text"),

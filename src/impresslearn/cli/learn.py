@@ -2,10 +2,9 @@
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,15 +31,11 @@ TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 def learn(
     store: Store,
     data: Data,
-    basis: Annotated[
-        bool, option(None, "Train a mask for each task and add it to the bank.", "--basis")
-    ] = False,
+    basis: Annotated[bool, option(None, "Train a mask for each task.", "--basis")] = False,
     features: Annotated[
-        bool, option(None, "Then learn features for readouts from them (few_labels).", "--features")
+        bool, option(None, "Then learn features for readouts.", "--features")
     ] = False,
-    update: Annotated[
-        bool, option(None, "Learn existing tasks further; old versions are kept.", "--update")
-    ] = False,
+    update: Annotated[bool, option(None, "Learn existing tasks further.", "--update")] = False,
     workers: Annotated[
         int | None, option("N", "Learn new tasks in this number of processes.", min=1)
     ] = None,
@@ -83,8 +78,18 @@ def learn(
         reader = shared.reader_for(learner, label_column)
         work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better)
         if workers or ray:
+            from impresslearn.learner.parallel import learn_in_parallel
+
             tasks = {name: partial(reader.examples, path) for name, path in paths.items()}
-            work.learn_side_by_side(tasks, workers or 1, ray)
+            if ray is not None:
+                os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
+            try:
+                learn_in_parallel(
+                    learner, tasks, "ray" if ray else workers or 1, _note, work.report
+                )
+            except TasksFailedError as failure:
+                for name, failed in failure.errors.items():
+                    work.report_failure(name, failed)
             paths = {}
         for name, path in paths.items():
             try:
@@ -144,18 +149,6 @@ class Learning:
         self._check_accuracy(name, examples)
         learner.update_task(name, examples, note=note)
         return "updated"
-
-    def learn_side_by_side(self, tasks: Mapping[str, Any], workers: int, ray: str | None) -> None:
-        """Learns new tasks in several processes; tasks that the store has are left out."""
-        from impresslearn.learner.parallel import learn_in_parallel
-
-        if ray is not None:
-            os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
-        try:
-            learn_in_parallel(self.learner, tasks, "ray" if ray else workers, _note, self.report)
-        except TasksFailedError as failure:
-            for name, failed in failure.errors.items():
-                self.report_failure(name, failed)
 
     def _check_accuracy(self, name: str, examples: "Examples | StreamedExamples") -> None:
         """Learns the task apart, without a fifth of its examples, and tries it on them.

@@ -104,9 +104,7 @@ def remove(
 def backup(
     store: Store,
     copy: Annotated[Path, typer.Argument(metavar="COPY", help="The new file.")],
-    overwrite: Annotated[
-        bool, option(None, "Replace COPY, as when a backup is put back.", "--overwrite")
-    ] = False,
+    overwrite: Annotated[bool, option(None, "Replace COPY.", "--overwrite")] = False,
 ) -> None:
     """Copy a store that others may be using.
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from impresslearn.errors import InputError, MissingDataError, visible
+from impresslearn.files import reason_of
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
 
@@ -102,30 +101,22 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
     return paths
 
 
-def load_module(reference: str | None) -> "nn.Module | None":
-    """The module that the function behind FILE:FUNCTION returns; None without a reference."""
+def load_module(reference: str | None) -> Any:
+    """What the function behind FILE:FUNCTION returns; None without a reference."""
     if reference is None:
         return None
-    from torch import nn
-
     file, _, name = reference.partition(":")
     path = Path(file.removesuffix(".py") + ".py").resolve()
-    if not name or not path.is_file():
-        raise typer.BadParameter(
-            f"--module takes FILE:FUNCTION with a Python file that exists, got {reference!r}"
-        )
     sys.path.insert(0, str(path.parent))  # so that the file can import its neighbours
     try:
-        namespace = runpy.run_path(str(path))
-        module = namespace[name]() if name in namespace else None
+        return runpy.run_path(str(path))[name]()
     except Exception as error:  # the user's code may raise anything
         last = traceback.extract_tb(error.__traceback__)[-1]
-        line = f"--module {reference}: {type(error).__name__}: {error}"
-        place = f"{Path(last.filename).name}, line {last.lineno}"
-        raise InputError(f"{line} ({place})") from error
-    if not isinstance(module, nn.Module):
-        raise InputError(f"{path} must have a function {name!r} that returns an nn.Module")
-    return module
+        raise InputError(
+            "--module takes FILE:FUNCTION, where FUNCTION() in FILE.py returns an nn.Module; "
+            f"{reference}: {type(error).__name__}: {reason_of(error)} "
+            f"({Path(last.filename).name}, line {last.lineno})"
+        ) from error
 
 
 def open_learner(store: Path, module: str | None, **settings: Any) -> "ImpressLearner":

@@ -320,10 +320,7 @@ def upright(image: Any) -> Any:
 
 
 def pixels_of_images(images: Sequence[Any], grey: bool, size: int | None = None) -> np.ndarray:
-    """(n, c, h, w) uint8 of Pillow's images, grey or RGB.
-
-    - `size`: of the centre square that is kept, after the shorter side is resized to it.
-    """
+    """(n, c, h, w) uint8 of Pillow's images, grey or RGB; size: of a centre square that is kept."""
     from PIL import Image, ImageOps
 
     pixels = []
@@ -379,10 +376,7 @@ def is_number(value: Any) -> bool:
 def as_inputs(values: Any) -> Tensor:
     """Inputs as a float tensor: uint8 pixels are scaled to [0, 1], other numbers become float32.
 
-    - `values`: (n, ...) numbers; n may be 0. Half precision stays as it is.
-
-    Raises InputError for anything but numbers, for NaN or infinite values, for a single number, and
-    for a shape in which an input holds no number.
+    Half precision stays. Raises InputError for anything but finite numbers of shape (n, ...).
     """
     tensor = raw(values)
     if not tensor.dim():
@@ -406,8 +400,8 @@ def as_inputs(values: Any) -> Tensor:
 def as_network_inputs(values: Any) -> Tensor | Inputs:
     """`as_inputs` of one tensor, or of each tensor of a dictionary or `Inputs`.
 
-    Among several inputs integers and booleans stay as they are. Raises InputError as `as_inputs`
-    does, for different numbers of rows, and for uint8, which may be ids as well as pixels.
+    Among several inputs integers and booleans stay as they are, and uint8, which may be ids as well
+    as pixels, is refused.
     """
     if isinstance(values, Mapping):
         values = Inputs(**values)
@@ -455,9 +449,8 @@ def drawing(seed: int) -> Iterator[None]:
 
 
 def data_fingerprint(examples: Examples | StreamedExamples) -> str:
-    """The SHA-256 of a data set, as 64 hexadecimal digits.
+    """The SHA-256 of inputs and labels in their order, as 64 hexadecimal digits.
 
-    It covers type, shape and bytes of inputs and labels in their order, and not the augmentation.
     Of `StreamedExamples` it covers the labels only, because reading all inputs would take an epoch.
     """
     labels = label_array(examples.labels)

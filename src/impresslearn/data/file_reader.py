@@ -50,8 +50,7 @@ class FileReader:
       if it has one number per pixel, else RGB.
     - `columns`: of the table that was read last.
 
-    Both methods raise MissingDataError if a path does not exist, MissingDependencyError for images
-    without Pillow and tables without pandas, and InputError for a file that cannot be used.
+    Images need Pillow, tables pandas.
     """
 
     label_column: str | None = None
@@ -114,8 +113,6 @@ class FileReader:
     def _table(self, path: Path, labelled: bool) -> tuple[Any, Any]:
         """The input columns of a table, in the order of the layout, and its label column."""
         frame = self._read_table(path)
-        if not len(frame):
-            raise InputError("the table holds a header and no row below it")
         names = list(frame.columns)
         labels = list(filter(self._is_label, names))
         if len(labels) > 1 or (labelled and not labels):
@@ -127,8 +124,6 @@ class FileReader:
         inputs = frame.drop(columns=labels)
         if self.layout.columns is None and not labels and all(map(is_number, names)):
             raise InputError(f"the first line must name the columns, it has {some(names)}")
-        if not len(inputs.columns):
-            raise InputError("there is no column besides the label")
         self.columns = tuple(inputs.columns)
         numbers = raw(self.layout.ordered(inputs)).float()
         return numbers, _labels_of(frame[labels[0]]) if labels else None

@@ -51,22 +51,15 @@ def naming(path: Path) -> Iterator[None]:
         raise type(error)(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
-    except ValueError as error:
-        # NumPy has a line for reading objects and another one for mapping them.
-        if not any(words in str(error) for words in ("allow_pickle", "Python objects in dtype")):
-            raise InputError(f"cannot read {path}: {reason_of(error)}") from None
-        line = "holds Python objects, which could run code; save arrays of numbers or of strings"
-        raise InputError(f"{path} {line}") from None
     except Exception as error:  # NumPy, pandas and Pillow raise almost anything for damaged bytes
-        raise InputError(f"cannot read {path}: {reason_of(error)}") from None
+        line = reason_of(error)
+        if "pickle" in line or "Python objects" in line:
+            line = "Python objects could run code; save arrays of numbers or of strings"
+        raise InputError(f"cannot read {path}: {line}") from None
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each sub-folder, both sorted by name; hidden files are left out.
-
-    Raises MissingDataError for anything but a folder, InputError if a sub-folder, or the whole
-    folder, holds no image.
-    """
+    """The image files of each sub-folder, both sorted by name; hidden files are left out."""
     expected = f"expected {folder}/CLASS/IMAGE files"
     if not folder.is_dir():
         line = f"no image folder at {folder}; {expected}"

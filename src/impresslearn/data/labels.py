@@ -19,11 +19,8 @@ Label = int | str
 def label_array(labels: Any) -> np.ndarray:
     """Labels as a (n,) array of int64 or of strings.
 
-    - `labels`: integers, booleans, whole floats or strings, one per example: a list, an array or a
-      tensor of shape (n,) or (n, 1). Strings come back in Unicode's form NFC.
-
-    Raises InputError for several kinds of labels ([1, "1"]), for floats that are not whole, for
-    numbers beyond 64 bits, and for one-hot rows.
+    - `labels`: integers of 64 bits, booleans, whole floats or strings, all of one kind: a list, an
+      array or a tensor of shape (n,) or (n, 1). Strings come back in Unicode's form NFC.
     """
     if isinstance(labels, np.ma.MaskedArray):
         raise InputError("labels must not be masked; leave out the examples without one")
@@ -47,10 +44,7 @@ def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
 
 
 def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
-    """The classes of a training set, by its labels (n,).
-
-    Raises InputError for a single class, and for more classes than outputs (None for no limit).
-    """
+    """The classes of a training set, at least two and at most `outputs` (None for no limit)."""
     classes = classes_of(labels)
     if len(classes) < 2:
         raise InputError(f"a task needs at least two classes; all labels are {classes[0]!r}")
@@ -60,11 +54,7 @@ def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
 def grown_classes(
     known: tuple[Label, ...], added: tuple[Label, ...], outputs: int | None
 ) -> tuple[Label, ...]:
-    """The classes of a task, followed by the classes that only the new data have.
-
-    Raises InputError for integers where the task has strings or the reverse, and for more classes
-    than outputs (None for no limit).
-    """
+    """The classes of a task, followed by the classes that only the new data have."""
     if type(known[0]) is not type(added[0]):
         raise InputError(
             f"the task's labels are like {known[0]!r}, the labels of the new data like "

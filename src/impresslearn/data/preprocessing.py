@@ -179,10 +179,9 @@ class Preprocessing:
         return self.prepare(*to_tensor_and_dtype_kind(self.ordered(inputs)))
 
     def ordered(self, inputs: Any) -> Any:
-        """A table, such as a DataFrame, with its columns in the order of `columns`.
+        """A table with its columns in the order of `columns`, or the pixels of Pillow's images.
 
-        Pillow's images become pixels as image files do: of `size`, and grey where `shape` is.
-        Anything else comes back as it is. Raises InputError for other names.
+        Anything else comes back as it is.
         """
         images: Any = [inputs] if hasattr(inputs, "getbands") else inputs
         if getattr(images, "dtype", None) == np.dtype(object):  # a column
@@ -211,10 +210,7 @@ class Preprocessing:
         return pixels_of_images(images, grey, self.size)
 
     def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
-        """Raw labelled examples as the network takes them, streamed ones while they are read.
-
-        An augmentation gets prepared inputs.
-        """
+        """Raw labelled examples as the network takes them, streamed ones while they are read."""
         if isinstance(examples, Examples):
             inputs = self.prepare(examples.inputs, examples.pixels, examples.integers)
             return replace(examples, inputs=inputs)
@@ -222,12 +218,7 @@ class Preprocessing:
         return replace(examples, steps=(*examples.steps, self.apply))
 
     def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Tensor:
-        """Prepares the inputs of `Examples`.
-
-        - `values`: (n, ...) floating point.
-        - `pixels`: whether they came as uint8, and have been scaled to [0, 1].
-        - `integers`: whether they came as integers of another type (False).
-        """
+        """Prepares the inputs of `Examples`, whose flags are `pixels` and `integers`."""
         values = one_tensor(values)
         self._check_kind(pixels)
         if self.pixels and not pixels:
@@ -278,8 +269,7 @@ class ImpliedPreprocessing(Preprocessing):
 def with_form(preprocessing: Preprocessing | None, form: Mapping[str, Any]) -> Preprocessing | None:
     """A learner's preprocessing, and what its first task says of raw inputs.
 
-    - `form`: "pixels", for a learner without a preprocessing, "columns" of a table and "shape" of
-      what the network flattens, if known.
+    - `form`: "pixels" without a preprocessing, "columns" of a table, "shape" before it is flattened
     """
     shape = getattr(preprocessing, "shape", None) or tuple(form.get("shape", ())) or None
     columns = getattr(preprocessing, "columns", None) or tuple(form.get("columns", ())) or None

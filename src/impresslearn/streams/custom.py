@@ -7,18 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.checks import check_mapping, check_name, composed
-from impresslearn.data import (
-    MEMORY_LIMIT,
-    Augmentation,
-    Label,
-    Preprocessing,
-    as_examples,
-    classes_of,
-    label_array,
-)
-from impresslearn.data.images import ImageFiles, image_folder
+from impresslearn.data import Label, Preprocessing, as_examples, classes_of, label_array
+from impresslearn.data.images import image_folder
 from impresslearn.errors import InputError, MissingDataError, error_prefix
-from impresslearn.streams.stream import LabelledData, Loader, Stream, Task
+from impresslearn.streams.stream import Loader, Stream, Task
 
 
 def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream:
@@ -59,7 +51,7 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
     Inputs are (n, 3, h, w) in [0, 1]. Raises MissingDataError for a missing folder, InputError for
     a folder without images and for test classes that the training part lacks.
     """
-    root, preprocessing = Path(root), Preprocessing(size=size)
+    root, layout = Path(root), Preprocessing(size=size)
     if not root.is_dir():
         raise MissingDataError(f"no folder {root}; expected {root}/TASK/train/CLASS/IMAGE files")
     made = []
@@ -68,27 +60,12 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
             continue
         loaders, labels = [], []
         for part in ("train", "test"):
-            images = image_folder(folder / part)
-            loaders.append(partial(load_images, images.files, preprocessing))
-            labels.append(classes_of(label_array(images.targets)))
+            labels.append(classes_of(label_array(image_folder(folder / part).targets)))
+            loaders.append(partial(as_examples, folder / part, layout=layout))
         made.append(_task(composed(folder.name), loaders, labels))
     if not made:
         raise InputError(f"no task in {root}; expected {root}/TASK/train/CLASS/IMAGE files")
     return Stream(root.resolve().name, tuple(made))
-
-
-def load_images(
-    files: Sequence[Path],
-    preprocessing: Preprocessing,
-    augment: Augmentation | None = None,
-    memory_limit: int = MEMORY_LIMIT,
-) -> LabelledData:
-    """Image files as examples; a file's label is the name of its folder.
-
-    - memory_limit: files of more bytes in all are read anew in each epoch
-    """
-    examples = as_examples(ImageFiles(files, preprocessing), memory_limit=memory_limit)
-    return replace(preprocessing.apply_to(examples), augment=augment)
 
 
 def _task(name: str, loaders: Sequence[Loader], labels: Sequence[tuple[Label, ...]]) -> Task:

@@ -69,8 +69,7 @@ def image_task(
 def rotate(images: Tensor, degrees: float) -> Tensor:
     """The images turned counter-clockwise about their centre, with bilinear interpolation.
 
-    - images: (n, c, h, w) floating point; corners that come in are 0
-    - degrees: 90 is `torch.rot90(images, 1, (-2, -1))` up to rounding
+    Corners that come in are 0. 90 degrees are `torch.rot90(images, 1, (-2, -1))` up to rounding.
     """
     count, channels, height, width = images.shape
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
@@ -87,10 +86,7 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
 
 
 def permute_pixels(images: Tensor, order: Tensor) -> Tensor:
-    """The images with pixel `order[j]` at place j (row by row), the same in every channel.
-
-    - order: (h * w,) int64, a permutation
-    """
+    """The images with pixel `order[j]` at place j (row by row), the same in every channel."""
     return images.flatten(-2).index_select(-1, order.to(images.device)).reshape(images.shape)
 
 

@@ -42,12 +42,7 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
 
 
 def import_extra(package: str, name: str) -> ModuleType:
-    """A package of the extra of the same name, which may import torchvision in turn.
-
-    - name: the package as people write it
-
-    Raises MissingDependencyError if it is not installed or cannot be imported.
-    """
+    """A package of the extra of the same name, which may import torchvision in turn."""
     if find_spec("torchvision") is not None:
         import_torchvision()
     try:
