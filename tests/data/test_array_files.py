@@ -126,4 +126,4 @@ def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npy):
     for name in ("no.npz", "no", "no/deeper.npy", "a.npy/x.npz"):
         refused("there is no file or folder", read_inputs, tmp_path / name, error=MissingDataError)
     refused("cannot read x+", read_examples, "x" * 5000 + ".npz")
-    refused("a.npy holds inputs only; write inputs and labels with np.savez", read_examples, npy)
+    refused("cannot read .*a.npy; expected an image folder .*, .npz", read_examples, npy)

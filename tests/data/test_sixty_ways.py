@@ -209,7 +209,10 @@ REFUSED = {
         lambda _: hugging.DatasetDict(train=rows()),
         "one part, such as data\\['train'\\]",
     ),
-    "other columns": (lambda _: rows().rename_column("label", "kind"), "columns x, kind; it needs"),
+    "other columns": (
+        lambda _: rows().rename_column("label", "kind"),
+        "and others, got 'x', 'kind'; name",
+    ),
     "text": (lambda _: rows().add_column("text", list(WORDS)), "text are? no numbers"),
     "no rows": (lambda _: hugging.Dataset.from_dict({"x": [], "label": []}), "hold no example"),
     "16 bits": (lambda _: ([DEEP] * COUNT, Y), "more than 8 bits a channel"),

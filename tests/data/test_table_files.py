@@ -78,9 +78,9 @@ def test_the_order_of_named_columns(tmp_path):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("label\n1\n2\n", r"inputs of shape \(2, 0\) hold no number"),
+        ("label\n1\n2\n", "expected one column .* and others, got 'label'"),
         (",a,label\n0,1,2\n", "a column has no name in the header"),
-        ("a,label,Target\n1,2,3", "expected one column .* has 'a', 'label', 'Target'"),
+        ("a,label,Target\n1,2,3", "expected one column .* got 'label', 'Target', 'a'"),
         ("a,label\n1,0\n,1", "row 2, column 'a' holds '', expected a number and no text"),
         ("a,label\n\n1,0\n\n1, ", "row 2 has no label"),
         ("a,label\n1e39,0\n2,1", "inputs hold 1 NaN or infinite values"),

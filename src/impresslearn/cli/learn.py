@@ -71,10 +71,8 @@ def learn(
         if only_if_better and not update:
             raise InputError("--only-if-better compares with present versions: add --update")
         if (workers or ray) and (basis or features or update or min_accuracy):
-            raise InputError(
-                "--workers and --ray learn new tasks: leave out --basis, --features, --update, "
-                "--min-accuracy"
-            )
+            line = "leave out --basis, --features, --update, --min-accuracy"
+            raise InputError(f"--workers and --ray learn new tasks: {line}")
         reader = shared.reader_for(learner, label_column)
         work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better)
         if workers or ray:
@@ -111,17 +109,13 @@ def learn(
 
 @dataclass
 class Learning:
-    """Learns tasks, and says what became of each: a line, or with --json an object per line.
-
-    - basis, update, only_if_better: the options.
-    - least: the share of held-out examples that a task must get right.
-    """
+    """Learns tasks with the options of the command, and says what became of each."""
 
     learner: "ImpressLearner"
     as_json: bool
     basis: bool
     update: bool
-    least: float
+    least: float  # the share of held-out examples that a task must get right
     only_if_better: bool
     failures: list[str] = field(default_factory=list)
 

@@ -199,8 +199,7 @@ def read_typical(
         pooled = Examples(inputs, np.zeros(len(inputs)), pixels=typical.pixels)
         return tasks, Preprocessing.standardising(pooled, **settings)
     preprocessing = Preprocessing(**settings)
-    line = None if preprocessing.normalises else unusual_scale(typical)
-    if line:
+    if not preprocessing.normalises and (line := unusual_scale(typical)):
         shared.info(f"warning: {line}; networks are likely to learn them better with --standardise")
     return tasks, preprocessing
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.errors import InputError, MissingDataError, visible
+from impresslearn.errors import InputError, visible
 from impresslearn.files import reason_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def settings_of(pairs: Iterable[str] | None, option: str, known: Any = ()) -> di
 
 
 def task_paths(data: Iterable[str]) -> dict[str, Path]:
-    """Paths by the name of their task. Raises for a missing path and for two of one name."""
+    """Paths by the name of their task. Raises for two of one name."""
     from impresslearn.checks import composed
 
     paths: dict[str, Path] = {}
@@ -91,8 +91,6 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
         else:
             name = path.resolve().name if path.is_dir() else path.stem
         name = composed(name)
-        if not path.exists():
-            raise MissingDataError(f"{path} does not exist")
         if name in paths:
             raise typer.BadParameter(
                 f"{paths[name]} and {path} would both be task {name!r}; name them: NAME=PATH"
@@ -111,11 +109,11 @@ def load_module(reference: str | None) -> Any:
     try:
         return runpy.run_path(str(path))[name]()
     except Exception as error:  # the user's code may raise anything
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f" (line {each.lineno})" for each in frames if each.filename == str(path)]
         raise InputError(
             "--module takes FILE:FUNCTION, where FUNCTION() in FILE.py returns an nn.Module; "
-            f"{reference}: {type(error).__name__}: {reason_of(error)} "
-            f"({Path(last.filename).name}, line {last.lineno})"
+            f"{reference}: {type(error).__name__}: {reason_of(error)}{''.join(lines[-1:])}"
         ) from error
 
 

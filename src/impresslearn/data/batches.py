@@ -115,8 +115,7 @@ def loaded(
 ) -> Iterator[tuple[Tensor, list[Any]]]:
     """Batches (inputs, labels) that a `DataLoader` reads; errors of its workers are one line.
 
-    - `generator`: seeds the global generators for each batch, or for each epoch of a worker.
-    - `settings`: more arguments of the `DataLoader`.
+    The generator seeds the global ones for each batch, or for each epoch of a worker.
     """
     loader = DataLoader(
         dataset, num_workers=workers, generator=generator, collate_fn=_stacked, **settings

@@ -5,7 +5,7 @@ random, are streamed: holding one random crop of an image would freeze the augme
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from impresslearn.checks import check_kind
+from impresslearn.checks import check_kind, composed
 from impresslearn.data.batches import loaded
 from impresslearn.data.examples import (
     MEMORY_LIMIT,
@@ -36,7 +36,7 @@ from impresslearn.data.examples import (
     to_tensor_and_dtype_kind,
 )
 from impresslearn.data.images import ImageFiles, image_folder
-from impresslearn.data.labels import label_array
+from impresslearn.data.labels import label_array, some
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
@@ -104,7 +104,7 @@ def _of_rows(data: Any) -> Examples:
     rows = list(data.with_format(None))
     if not rows:
         raise InputError(NO_EXAMPLE)
-    label, others = _label_and_others(rows[0])
+    label, others = label_and_others(rows[0])
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in others}
     inputs = columns[others[0]]
     if len(others) > 1:
@@ -113,16 +113,23 @@ def _of_rows(data: Any) -> Examples:
     return pair(inputs, [row[label] for row in rows])
 
 
-def _label_and_others(row: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The name of a row's label, and of everything else."""
-    labels = [name for name in row if str(name).casefold() in LABEL_NAMES]
-    others = [name for name in row if name not in labels]
-    if len(labels) != 1 or not others:
+def label_and_others(
+    names: Iterable[Any], label_column: str | None = None, needed: bool = True
+) -> tuple[Any, list[Any]]:
+    """The name of the column of labels, None without one that is not needed, and the others."""
+    known = LABEL_NAMES if label_column is None else (composed(label_column),)
+    labels: list[Any] = []
+    others: list[Any] = []
+    for name in names:
+        text = str(name).casefold() if label_column is None else name
+        (labels if text in known else others).append(name)
+    if len(labels) > 1 or not others or (needed and not labels):
         raise InputError(
-            f"the data set has the columns {', '.join(map(str, row))}; it needs one of "
-            f"{', '.join(LABEL_NAMES)} and others, or give a pair (data['x'], data['y'])"
+            f"expected one column of labels ({', '.join(known)}) and others, got "
+            f"{some([*labels, *others])}; name the labels with --label-column, or give a pair "
+            "(data['x'], data['y'])"
         )
-    return labels[0], others
+    return labels[0] if labels else None, others
 
 
 def _dataset_of(loader: DataLoader) -> Any:
@@ -175,15 +182,11 @@ def users_code(what: Callable[[], str]) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class _Items(Dataset):
-    """The items of a data set as pairs (tensor, label), each checked against the first.
-
-    layout: the size and shape of Pillow's images; form: shape and type of the first, None before it
-    is known.
-    """
+    """The items of a data set as pairs (tensor, label), each checked against the first."""
 
     dataset: Any
-    layout: Preprocessing | None = None
-    form: tuple[Any, ...] | None = None
+    layout: Preprocessing | None = None  # of Pillow's images
+    form: tuple[Any, ...] | None = None  # shape and type of the first item, if known
 
     def __len__(self) -> int:
         with users_code(lambda: "a Dataset must know its length"):
@@ -195,7 +198,7 @@ class _Items(Dataset):
         with users_code(lambda: what):
             item = self.dataset[index]
             if isinstance(item, Mapping):
-                label, others = _label_and_others(item)
+                label, others = label_and_others(item)
                 item = (*(item[name] for name in others), item[label])
             value, label = item
             if self.layout is not None and hasattr(value, "getbands"):

@@ -14,22 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from impresslearn.checks import composed
-from impresslearn.data.conversion import LABEL_NAMES, as_examples
+from impresslearn.data.conversion import as_examples, label_and_others
 from impresslearn.data.examples import Examples, StreamedExamples, is_number, raw
-from impresslearn.data.images import (
-    SUFFIXES,
-    ImageFiles,
-    existing,
-    flat_images,
-    image_folder,
-    naming,
-)
+from impresslearn.data.images import SUFFIXES, ImageFiles, flat_images, image_folder, reading
 from impresslearn.data.labels import label_array, some
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import Series
 
 # Names of inputs and labels in .npz, in the order in which they are looked for.
 PAIRS = (
@@ -63,8 +56,7 @@ class FileReader:
         - `path`: an image folder PATH/CLASS/IMAGE; .npz with two arrays named as in `PAIRS`; .csv
           or .parquet with a label column.
         """
-        path = existing(path)
-        with naming(path):
+        with reading(path) as path:
             if path.is_dir():
                 return as_examples(image_folder(path, self.layout))
             return as_examples(self._arrays(path, labelled=True))
@@ -75,8 +67,7 @@ class FileReader:
         - `path`: an image; a folder of images; .npy; .npz with an array named as in `PAIRS`, or
           with a single one; .csv or .parquet, whose label column is left out.
         """
-        path = existing(path)
-        with naming(path):
+        with reading(path) as path:
             if path.is_dir() or path.suffix.lower() in SUFFIXES:
                 files = flat_images(path) if path.is_dir() else [path]
                 examples = as_examples(ImageFiles(files, self.layout))
@@ -89,47 +80,23 @@ class FileReader:
             raise InputError(f"the {len(files)} images do not fit in memory; give some at a time")
         return replace(examples, labels=np.array(names))
 
-    def _is_label(self, name: str) -> bool:
-        if self.label_column is None:
-            return name.casefold() in LABEL_NAMES
-        return name == composed(self.label_column)
-
     def _arrays(self, path: Path, labelled: bool) -> tuple[Any, Any]:
         """Inputs and, if `labelled`, the labels that the same file holds."""
         suffix = path.suffix.lower()
         if suffix in (".csv", ".parquet"):
             return self._table(path, labelled)
-        if suffix == ".npy" and labelled:
-            raise InputError(f"{path} holds inputs only; write inputs and labels with np.savez")
-        if suffix == ".npy":
+        if suffix == ".npy" and not labelled:
             # Mapped, because NumPy would first allocate all that a damaged header declares.
             return np.array(np.load(path, mmap_mode="r", allow_pickle=False)), None
         if suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
                 return _chosen(archive, path, labelled)
-        images = "an image folder PATH/CLASS/IMAGE" if labelled else "an image, a folder of images"
-        raise InputError(f"cannot read {path}; expected {images}, .npy, .npz, .csv or .parquet")
+        others = "an image, a folder of images, .npy"
+        others = "an image folder PATH/CLASS/IMAGE" if labelled else others
+        raise InputError(f"cannot read {path}; expected {others}, .npz, .csv or .parquet")
 
     def _table(self, path: Path, labelled: bool) -> tuple[Any, Any]:
         """The input columns of a table, in the order of the layout, and its label column."""
-        frame = self._read_table(path)
-        names = list(frame.columns)
-        labels = list(filter(self._is_label, names))
-        if len(labels) > 1 or (labelled and not labels):
-            expected = self.label_column or "label, target, class or y"
-            raise InputError(
-                f"expected one column {expected}, the first line has {some(names)}; name the "
-                "column of the labels with --label-column"
-            )
-        inputs = frame.drop(columns=labels)
-        if self.layout.columns is None and not labels and all(map(is_number, names)):
-            raise InputError(f"the first line must name the columns, it has {some(names)}")
-        self.columns = tuple(inputs.columns)
-        numbers = raw(self.layout.ordered(inputs)).float()
-        return numbers, _labels_of(frame[labels[0]]) if labels else None
-
-    def _read_table(self, path: Path) -> DataFrame:
-        """A table whose first line names the columns."""
         try:
             import pandas
         except ImportError:
@@ -137,21 +104,28 @@ class FileReader:
                 "reading tables needs pandas: pip install 'impresslearn[pandas]'"
             ) from None
         if path.suffix.lower() == ".parquet":
-            return pandas.read_parquet(path).rename(columns=lambda name: composed(str(name)))
-        with path.open(encoding="utf-8-sig") as stream:
-            line = next(filter(str.strip, stream), "")
-        layout: dict[str, Any] = {"sep": max(",;\t", key=line.count), "encoding": "utf-8-sig"}
-        header = pandas.read_csv(path, nrows=0, **layout).columns
-        # Labels stay texts: as numbers 1e5 and 100000 would be one class. "nan" may be a class too.
-        layout["dtype"] = {name: str for name in header if self._is_label(composed(name.strip()))}
-        frame = pandas.read_csv(path, keep_default_na=False, low_memory=False, **layout)
-        frame = frame.rename(columns=lambda name: composed(name.strip()))
-        if not isinstance(frame.index, pandas.RangeIndex):  # pandas takes spare cells for row names
-            wide = f"rows have more cells than the {len(frame.columns)} of the first line"
-            raise InputError(wide)
-        if any(name.startswith("Unnamed: ") for name in frame.columns):
-            raise InputError("a column has no name in the header; leave it out if it counts rows")
-        return frame
+            frame = pandas.read_parquet(path).rename(columns=lambda name: composed(str(name)))
+            label, others = label_and_others(frame.columns, self.label_column, labelled)
+        else:
+            with path.open(encoding="utf-8-sig") as stream:
+                line = next(filter(str.strip, stream), "")
+            layout: dict[str, Any] = {"sep": max(",;\t", key=line.count), "encoding": "utf-8-sig"}
+            header = pandas.read_csv(path, nrows=0, **layout).columns
+            names = [composed(name.strip()) for name in header]
+            label, others = label_and_others(names, self.label_column, labelled)
+            # Labels stay texts: as numbers 1e5 and 100000 would be one class. "nan" may be one.
+            layout |= {"dtype": {label: str}, "keep_default_na": False, "low_memory": False}
+            frame = pandas.read_csv(path, names=names, header=0, **layout)
+            if not isinstance(frame.index, pandas.RangeIndex):  # of spare cells pandas makes names
+                raise InputError(f"rows have more cells than the {len(names)} of the first line")
+            if any(name.startswith("Unnamed: ") for name in names):
+                line = "a column has no name in the header; leave it out if it counts rows"
+                raise InputError(line)
+        if self.layout.columns is None and label is None and all(map(is_number, others)):
+            raise InputError(f"the first line must name the columns, it has {some(others)}")
+        self.columns = tuple(others)
+        numbers = raw(self.layout.ordered(frame[others])).float()
+        return numbers, None if label is None else _labels_of(frame[label])
 
 
 def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:

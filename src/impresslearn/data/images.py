@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -23,28 +24,20 @@ from impresslearn.errors import (
 )
 from impresslearn.files import reason_of
 
-SUFFIXES = frozenset(
-    {
-        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".avif", ".jp2"),
-        *(".ppm", ".pgm", ".pbm", ".pnm", ".tif", ".tiff"),
-    }
+SUFFIXES = (
+    *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"),
+    *(".pnm", ".ppm", ".tif", ".tiff", ".webp"),
 )
 
 
-def existing(path: str | Path) -> Path:
-    """The path of a file or folder. Raises MissingDataError if there is none."""
+@contextmanager
+def reading(path: str | Path) -> Iterator[Path]:
+    """The path of a file or folder; an exception while it is read becomes a line that names it."""
     path = Path(path)
-    with naming(path):
+    try:
         if not path.exists():
             raise MissingDataError(f"there is no file or folder {path}")
-    return path
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Turns an exception while a file or folder is read into one line that names it."""
-    try:
-        yield
+        yield path
     except ImpressLearnError as error:
         if str(path) in str(error):
             raise
@@ -84,7 +77,7 @@ def flat_images(folder: Path, hint: str = "") -> list[Path]:
         elif file.name[0] != ".":
             others.append(file.name)
     line = f"{len(others)} entries of {folder} are no image files ({', '.join(others[:5])}); "
-    line += f"{' '.join(sorted(SUFFIXES))} are read"
+    line += f"{' '.join(SUFFIXES)} are read"
     if not files:
         raise InputError(f"no image in {folder} itself{hint}{f'; {line}' if others else ''}")
     if others:
@@ -139,13 +132,11 @@ class ImageFiles(Dataset):
             ) from None
         # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the
         # pixels.
-        with naming(path), path.open("rb") as stream:
+        with reading(path), path.open("rb") as stream:
             return torch.from_numpy(self.layout.pixels_of([Image.open(stream)])[0])
 
 
 def image_folder(folder: Path, layout: Preprocessing | None = None) -> ImageFiles:
     """The images FOLDER/CLASS/IMAGE; errors are those of `class_images`."""
-    files: list[Path] = []
-    for images in class_images(folder).values():
-        files += images
-    return ImageFiles(files, layout or Preprocessing())
+    files = chain.from_iterable(class_images(folder).values())
+    return ImageFiles(list(files), layout or Preprocessing())

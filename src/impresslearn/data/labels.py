@@ -133,6 +133,5 @@ def _plain(value: Any, count: int) -> Any:
 
 
 def _wrong_shape(shape: tuple[int, ...]) -> InputError:
-    one_hot = len(shape) == 2 and shape[1] > 1
-    hint = "for one-hot rows give labels.argmax(1)" if one_hot else "give a list with one each"
-    return InputError(f"labels must be one per example, shape (n,), got shape {shape}; {hint}")
+    line = f"labels must be one per example, shape (n,), got shape {shape}"
+    return InputError(f"{line}; give a list of them, or labels.argmax(1) of one-hot rows")

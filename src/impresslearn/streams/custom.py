@@ -20,8 +20,7 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
       `as_examples` takes
     - name: of the stream
 
-    Raises InputError that names the task and the part for unusable data, for another number of
-    parts, and for test labels that the training part lacks.
+    Raises InputError that names the task and the part.
     """
     check_mapping("tasks", tasks, "{name: (train, test)}")
     made = []
@@ -48,8 +47,7 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
     - size: pixels of the shorter side after resizing, of which the centre square is kept; by
       default images are not resized and must share one shape
 
-    Inputs are (n, 3, h, w) in [0, 1]. Raises MissingDataError for a missing folder, InputError for
-    a folder without images and for test classes that the training part lacks.
+    Inputs are (n, 3, h, w) in [0, 1].
     """
     root, layout = Path(root), Preprocessing(size=size)
     if not root.is_dir():
