@@ -156,12 +156,11 @@ class Learning:
         learner, least = self.learner, self.least
         if not least and not self.only_if_better:
             return
-        order, settings = np.random.default_rng(0).permutation(len(examples)), learner.settings
+        order = np.random.default_rng(0).permutation(len(examples))
         parts = np.split(order, [max(1, len(order) // HELD_OUT)])
         held, kept = (examples.subset(np.sort(part)) for part in parts)
-        apart = ImpressLearner(
-            learner.backbone, bank=learner.bank_, progress=False, **settings.values()
-        )
+        settings = learner.settings.values() | {"bank": learner.bank_, "progress": False}
+        apart = ImpressLearner(learner.backbone, **settings)
         found = apart.learn_task(name, kept).score(held, name)
         if self.only_if_better and name in learner.tasks_:
             least = max(least, learner.score(held, name))

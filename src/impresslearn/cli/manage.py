@@ -30,8 +30,11 @@ def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None
     """
     from impresslearn.store import list_tasks
 
-    rows = [_facts(each) for each in list_tasks(store, task)]
-    (shared.print_json if as_json else shared.print_table)(rows)
+    rows = map(_facts, list_tasks(store, task))
+    if as_json:
+        shared.print_json_rows(rows)
+    else:
+        shared.print_table(list(rows))
 
 
 def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:

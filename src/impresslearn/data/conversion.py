@@ -66,10 +66,6 @@ def as_examples(
     - `workers`: processes that read data that do not fit in memory (2).
     - `layout`: what the inputs are for: its size and shape apply to images, its columns to tables;
       None (the default) leaves them as they are.
-
-    Raises InputError for empty data, unequal lengths, NaN or infinite inputs, labels that are
-    neither integers nor strings, and items that cannot be read; MissingDataError for a path that
-    does not exist.
     """
     if layout is not None:
         check_kind("preprocessing", layout, Preprocessing)

@@ -298,7 +298,8 @@ def raw(values: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         held = " whose parts are no numbers or differ in shape"
     raise InputError(
-        f"inputs must be a numeric tensor or array, without labels, got {kind}{held}"
+        f"inputs must be a numeric tensor or array, without labels, got {kind}{held}; load files "
+        "and make numbers of words first"
     ) from None
 
 

@@ -42,8 +42,6 @@ class FileReader:
     - `layout`: the size of images, the columns of tables, and the shape of inputs: images are grey
       if it has one number per pixel, else RGB.
     - `columns`: of the table that was read last.
-
-    Images need Pillow, tables pandas.
     """
 
     label_column: str | None = None

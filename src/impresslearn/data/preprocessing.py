@@ -172,9 +172,6 @@ class Preprocessing:
         """Raw inputs as the network takes them, in a new float tensor.
 
         - `inputs`: (n, ...) numbers, or a table with the names of `columns`.
-
-        Raises InputError for anything but finite numbers, inputs that `pixels` refuses, a shape
-        that would have to be shuffled, and another number of channels or columns than of means.
         """
         return self.prepare(*to_tensor_and_dtype_kind(self.ordered(inputs)))
 

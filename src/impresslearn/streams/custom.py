@@ -19,8 +19,6 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
     - tasks: task name -> (train, test), in the order of the mapping; each part is anything that
       `as_examples` takes
     - name: of the stream
-
-    Raises InputError that names the task and the part.
     """
     check_mapping("tasks", tasks, "{name: (train, test)}")
     made = []

@@ -42,7 +42,7 @@ def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None 
     - angles: integers from 0 to 359 in place of drawn angles; `tasks` is then not used.
 
     Inputs are (n, 1, 8, 8), scaled to [0, 1], turned with black corners, then normalised; labels
-    are 0 to 9. Raises InputError for settings outside these ranges.
+    are 0 to 9.
     """
     chosen = draw_angles(tasks, seed, angles, spread=True)
     return _rotated("rotated_digits", _digits(seed), chosen)
@@ -79,8 +79,6 @@ def rotated_mnist(
     - angles: as in `rotated_digits`.
 
     Inputs are (n, 1, 28, 28), turned with black corners, then normalised; labels are 0 to 9.
-    Raises InputError for settings outside these ranges, MissingDataError without MNIST, and
-    MissingDependencyError without torchvision.
     """
     chosen = draw_angles(tasks, seed, angles)
     return _rotated("rotated_mnist", mnist_splits(root, download), chosen)
@@ -94,7 +92,7 @@ def permuted_mnist(
 
     - tasks: at least 1.
     - seed: of the orders; the order of task i depends on (seed, i) only.
-    - root, download: as in `rotated_mnist`, whose inputs, labels and errors it has.
+    - root, download: as in `rotated_mnist`, whose inputs and labels it has.
     """
     check_integer("tasks", tasks, 1)
     return _permuted("permuted_mnist", mnist_splits(root, download), tasks, seed)
@@ -128,8 +126,7 @@ def split_cifar100(
       network.
 
     Inputs are (n, 3, 32, 32), normalised; labels are the class names. `task.settings["classes"]`
-    has the classes in the order drawn. Raises InputError for settings outside these ranges,
-    MissingDataError without the data, and MissingDependencyError without torchvision.
+    has the classes in the order drawn.
     """
     # Settings are checked before anything is read: the order does not depend on the names.
     preprocessing = Preprocessing(mean=mean, std=std)

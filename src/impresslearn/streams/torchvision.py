@@ -26,8 +26,6 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
     """torchvision or one of its modules, even if its operators do not match torch.
 
     - module: such as "torchvision.datasets"
-
-    Raises MissingDependencyError if it is not installed or cannot be imported at all.
     """
     try:
         return importlib.import_module(module)
