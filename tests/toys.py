@@ -20,8 +20,8 @@ from impresslearn import (
     methods,
     random_bank,
 )
-from impresslearn.data import Preprocessing
-from impresslearn.data.file_reader import FileReader, NamedInputs
+from impresslearn.data import Examples, Preprocessing
+from impresslearn.data.file_reader import FileReader
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import MaskableLayer
 
@@ -132,7 +132,7 @@ def read_examples(path: Any, label_column: str | None = None, **layout: Any) -> 
     return FileReader(label_column, Preprocessing(**layout)).examples(path)
 
 
-def read_inputs(path: Any, label_column: str | None = None, **layout: Any) -> NamedInputs:
+def read_inputs(path: Any, label_column: str | None = None, **layout: Any) -> Examples:
     """Inputs of a file, as a `FileReader` of this `Preprocessing` reads them."""
     return FileReader(label_column, Preprocessing(**layout)).inputs(path)
 

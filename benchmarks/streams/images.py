@@ -1,18 +1,19 @@
 """Streams of images: customers with few examples each, and tasks cut from an image folder."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from impresslearn.data import Examples, Preprocessing
-from impresslearn.data.images import class_images
+from impresslearn.data import Augmentation, Examples, Preprocessing, as_examples
+from impresslearn.data.images import ImageFiles, class_images
 from impresslearn.errors import InputError
 from impresslearn.streams import Stream, Task
-from impresslearn.streams.custom import load_images
 from impresslearn.streams.draws import draw_class_groups, seeded, stratified_sample
 from impresslearn.streams.pixels import Pixels, flip_and_shift, rotate
 from impresslearn.streams.standard import mnist_splits
+from impresslearn.streams.stream import LabelledData
 
 CLASSES, SIZE, TEST_SIZE = 5, 100, 500  # of a customer
 BASIS, BASIS_SIZE = 12, 2000  # masks are learned from the first customers, with more images
@@ -58,6 +59,13 @@ def _turned(pixels: Pixels, positions: np.ndarray, angle: float) -> Examples:
     return pixels.subset(positions).examples(partial(rotate, degrees=angle))
 
 
+def _images(
+    files: list[Path], preprocessing: Preprocessing, augment: Augmentation | None = None
+) -> LabelledData:
+    examples = as_examples(ImageFiles(files, preprocessing))
+    return replace(preprocessing.apply_to(examples), augment=augment)
+
+
 def split_imagenet(
     root: str | Path,
     tasks: int | None = None,
@@ -78,7 +86,7 @@ def split_imagenet(
     """
     root = Path(root)
     preprocessing = Preprocessing(size=size, mean=MEAN, std=STD)
-    load = partial(load_images, preprocessing=preprocessing)
+    load = partial(_images, preprocessing=preprocessing)
     train, test = class_images(root / "train"), class_images(root / "val")
     made = []
     groups = draw_class_groups(list(train), tasks, classes_per_task, seed)

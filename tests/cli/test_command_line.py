@@ -99,7 +99,7 @@ PLAIN = 'Übung [red] "x" 訓練 🙂 \\t 5\xa0kB \u3000 می\u200cخواهم �
 
 WAYS = {
     "cells": (lambda: shared.echo(EVIL, EVIL), f"{SHOWN}\t{SHOWN}\n"),
-    "table": (lambda: shared.print_table(["task", "bytes"], [[EVIL, "1"]]), "task  "),
+    "table": (lambda: shared.print_table([{"task": EVIL, "bytes": 1}]), "task  "),
     "message": (lambda: shared.info(EVIL), SHOWN),
     "json": (lambda: shared.print_json({"a": PLAIN}), '{\n "a": "\\u00dcbung'),
 }

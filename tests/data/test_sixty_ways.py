@@ -193,21 +193,42 @@ FILES = {
 
 REFUSED = {
     "bytes": (lambda _: (X, WORDS.astype(bytes)), "got b'emu'; decode them"),
-    "words in Arrow": (lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y), "column 'b' of the"),
-    "stream": (lambda _: Flow(lambda: zip(X, Y, strict=True)), "got Flow, which can be read in"),
-    "loaded": (lambda _: torch_data.DataLoader(Flow(lambda: X)), "got Flow, which can be read"),
-    "DatasetDict": (lambda _: hugging.DatasetDict(train=rows()), "one part, as data\\['train'\\]"),
-    "other columns": (lambda _: rows().rename_column("label", "kind"), "columns x, kind; it needs"),
+    "words in Arrow": (
+        lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y),
+        "row 1, column 'b' holds 'cat'",
+    ),
+    "stream": (
+        lambda _: Flow(lambda: zip(X, Y, strict=True)),
+        "got Flow; take a pair of arrays out",
+    ),
+    "loaded": (
+        lambda _: torch_data.DataLoader(Flow(lambda: X)),
+        "got Flow; take a pair of arrays out",
+    ),
+    "DatasetDict": (
+        lambda _: hugging.DatasetDict(train=rows()),
+        "one part, such as data\\['train'\\]",
+    ),
+    "other columns": (
+        lambda _: rows().rename_column("label", "kind"),
+        "and others, got 'x', 'kind'; name",
+    ),
     "text": (lambda _: rows().add_column("text", list(WORDS)), "text are? no numbers"),
     "no rows": (lambda _: hugging.Dataset.from_dict({"x": [], "label": []}), "hold no example"),
     "16 bits": (lambda _: ([DEEP] * COUNT, Y), "more than 8 bits a channel"),
     "sizes": (lambda _: ([*IMAGES[1:], IMAGES[0].resize((9, 9))], Y), "must have one size"),
     "columns": (lambda _: rows().from_pandas(LABELLED), r"one tensor or table, got Inputs\(a: "),
-    "train and val": (lambda it: image_folder(it, "png", below="train"), "or give .*train if its"),
+    "train and val": (
+        lambda it: image_folder(it, "png", below="train"),
+        "or give .*train if it holds classes",
+    ),
 }
 REFUSED_FILES = {
     "bytes": (lambda it: npz(it, inputs=X, labels=WORDS.astype(bytes)), "decode them"),
-    "commas": (lambda it: csv(it, LABELLED + 0.5, sep=";", decimal=","), "a finite number"),
+    "commas": (
+        lambda it: csv(it, LABELLED + 0.5, sep=";", decimal=","),
+        "expected a number and no text",
+    ),
     "bytes in .parquet": (lambda it: parquet(it, TABLE.assign(label=BYTES)), "got b'cat'; decode"),
     "no label in .parquet": (lambda it: parquet(it, TABLE.assign(label=MISSING)), "row 1 has no"),
 }
@@ -217,8 +238,8 @@ REFUSED_INPUTS = {
     "no such column": (TABLE[NAMES[:4]], "the table has no column 'e'"),
     "data set": (data_set(), "without their labels, got TensorDataset"),
     "loader": (loader(), "without their labels, got DataLoader"),
-    "rows": (rows(), r"one column of the data set, as data\['x'\]"),
-    "generator": (iter(X), "array, got .*iterator|generator"),
+    "rows": (rows(), r"one column of a data set, as data\['x'\]"),
+    "generator": (iter(X), "array, without labels, got .*iterator|generator"),
 }
 
 

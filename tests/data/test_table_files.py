@@ -42,7 +42,7 @@ def test_a_table_in_many_hands(tmp_path, content):
     assert examples.inputs.dtype == torch.float32
     assert examples.labels.tolist() == [0, 1, 0]
     assert examples.labels.dtype == np.int64
-    assert named.names == ("1", "2", "3")
+    assert named.labels.tolist() == ["1", "2", "3"]
 
 
 def test_a_named_label_column_may_be_missing_from_inputs(tmp_path):
@@ -78,13 +78,16 @@ def test_the_order_of_named_columns(tmp_path):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("label\n1\n2\n", "no column besides the label"),
+        ("label\n1\n2\n", "expected one column .* and others, got 'label'"),
         (",a,label\n0,1,2\n", "a column has no name in the header"),
-        ("a,label,Target\n1,2,3", "expected one column .* has 'a', 'label', 'Target'"),
-        ("a,label\n1,0\n,1", "row 2, column 'a' holds '', expected a finite number"),
+        ("a,label,Target\n1,2,3", "expected one column .* got 'label', 'Target', 'a'"),
+        ("a,label\n1,0\n,1", "row 2, column 'a' holds '', expected a number and no text"),
         ("a,label\n\n1,0\n\n1, ", "row 2 has no label"),
-        ("a,label\n1e39,0\n2,1", r"row 1, column 'a' holds '1e\+39', expected a fin"),
-        (f"a,label\n{'x' * 99},0", "column 'a' holds 'x{39}…', expected a finite number; fill"),
+        ("a,label\n1e39,0\n2,1", "inputs hold 1 NaN or infinite values"),
+        (
+            f"a,label\n{'x' * 99},0",
+            "column 'a' holds 'x{39}…', expected a number and no text; fill",
+        ),
         ("a,label\n1,0\n1", "row 2 has no label"),
         ("a,label\n1,2,0\n1,2,0", "rows have more cells than the 2 of the first line"),
         ("a,label\n1,0.5\n2,1", "labels must be integers or names, got '0.5'"),
@@ -101,8 +104,6 @@ def test_inputs_need_a_line_of_names(tmp_path):
     path = write(tmp_path, "1,2\n3,4")
     refused("the first line must name the columns, it has '1', '2'", read_inputs, path)
     assert read_inputs(path, columns=["2", "1"]).inputs.tolist() == [[4, 3]]
-    refused("a.csv: inputs of shape .* cannot be given", read_inputs,
-            write(tmp_path, PLAIN), shape=(1, 28, 28))  # fmt: skip
 
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -1,5 +1,6 @@
 """Pixel transforms agree with scipy and torch, and what is random is the same on every machine."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from impresslearn.streams.draws import draw_angles, seeded, spread_angles, stratified_sample
+from impresslearn.streams.draws import draw_angles, seeded, stratified_sample
 from impresslearn.streams.pixels import flip_and_shift, rotate
 
 
@@ -55,14 +56,15 @@ def test_augmentation_pads_crops_and_mirrors_as_its_generator_says():
 
 
 @pytest.mark.parametrize(
-    ("draw", "first"),
+    ("spread", "first"),
     [
         # numpy.random.RandomState([0, 0]).permutation(360)[:4]; its draws are frozen by NEP 19.
-        (draw_angles, (204, 6, 35, 319)),
-        (spread_angles, (204, 24, 114, 294)),
+        (False, (204, 6, 35, 319)),
+        (True, (204, 24, 114, 294)),
     ],
 )
-def test_angles_are_distinct_and_those_of_every_other_machine(draw, first):
+def test_angles_are_distinct_and_those_of_every_other_machine(spread, first):
+    draw = partial(draw_angles, spread=spread)
     every = draw(360, seed=0)
     assert sorted(every) == list(range(360))
     assert draw(4, seed=0) == every[:4] == first
@@ -71,7 +73,7 @@ def test_angles_are_distinct_and_those_of_every_other_machine(draw, first):
 
 def test_spread_angles_keep_their_distance_whatever_their_number():
     for tasks in (2, 3, 8, 15, 16, 17, 100, 256):
-        chosen = spread_angles(tasks, tasks)
+        chosen = draw_angles(tasks, tasks, spread=True)
         gaps = np.diff(sorted([*chosen, min(chosen) + 360]))
         assert gaps.min() >= 360 // 2 ** (tasks - 1).bit_length()
 

@@ -5,10 +5,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from impresslearn.cli import manage, shared
 from impresslearn.cli.demo import demo
@@ -50,19 +49,6 @@ def impresslearn(
     """
 
 
-class Command(TyperCommand):
-    """A command that answers an unknown option with those it has, if none is similar."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as wrong:
-            if not getattr(wrong, "possibilities", True):
-                names = [each.opts[0] for each in self.params]
-                vars(wrong)["possibilities"] = [name for name in names if name[0] == "-"]
-            raise
-
-
 # In the order in which a new user needs them, which is the order of `--help`.
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(demo, advise, new, learn, predict, evaluate, serve),
@@ -70,7 +56,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     *(manage.backup, manage.merge, manage.diff, manage.compact),
 )
 for command in COMMANDS:
-    app.command(cls=Command)(command)
+    app.command()(command)
 
 
 def main() -> None:

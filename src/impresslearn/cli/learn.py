@@ -2,27 +2,14 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from impresslearn.cli.shared import (
-    Data,
-    Device,
-    LabelColumn,
-    Module,
-    Store,
-    echo,
-    error,
-    info,
-    open_learner,
-    option,
-    reader_for,
-    task_paths,
-)
+from impresslearn.cli import shared
+from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, Store, echo, option
 from impresslearn.errors import (
     InputError,
     MissingDataError,
@@ -33,7 +20,7 @@ from impresslearn.errors import (
 from impresslearn.tables import duration, size
 
 if TYPE_CHECKING:
-    from impresslearn.data import Examples, Label, StreamedExamples
+    from impresslearn.data import Examples, StreamedExamples
     from impresslearn.learner import ImpressLearner
 
 HELD_OUT = 5  # one example in this many is held out to check a task
@@ -44,15 +31,11 @@ TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 def learn(
     store: Store,
     data: Data,
-    basis: Annotated[
-        bool, option(None, "Train a mask for each task and add it to the bank.", "--basis")
-    ] = False,
+    basis: Annotated[bool, option(None, "Train a mask for each task.", "--basis")] = False,
     features: Annotated[
-        bool, option(None, "Then learn features for readouts from them (few_labels).", "--features")
+        bool, option(None, "Then learn features for readouts.", "--features")
     ] = False,
-    update: Annotated[
-        bool, option(None, "Learn existing tasks further; old versions are kept.", "--update")
-    ] = False,
+    update: Annotated[bool, option(None, "Learn existing tasks further.", "--update")] = False,
     workers: Annotated[
         int | None, option("N", "Learn new tasks in this number of processes.", min=1)
     ] = None,
@@ -61,57 +44,54 @@ def learn(
     ] = None,
     min_accuracy: Annotated[
         float,
-        option(
-            "SHARE",
-            "Try each task on a fifth of its examples first; keep none below this accuracy there.",
-            min=0.0,
-            max=1.0,
-            show_default=False,
-        ),
+        option("SHARE", "Keep no task below this accuracy on a held-out fifth.", min=0.0, max=1.0),
     ] = 0.0,
     only_if_better: Annotated[
-        bool,
-        option(
-            None, "With --update: keep none below its present version there.", "--only-if-better"
-        ),
+        bool, option(None, "With --update: nor below its present version.", "--only-if-better")
     ] = False,
     label_column: LabelColumn = None,
     module: Module = None,
     device: Device = "cpu",
-    as_json: Annotated[
-        bool, option(None, "Print a JSON object per line for each task.", "--json")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Learn tasks into a store.
 
     Each task is on disk when its line appears. A task that the store has already learned from the
     same data is skipped, so you can interrupt the command and run it again. If one of several tasks
-    cannot be learned, the others are still learned and the exit status is 3.
+    cannot be learned, the others are still learned and the exit status is 3. With --json each line
+    is an object.
 
     Example: impresslearn learn shops.impress shops/*.csv
     """
-    paths = task_paths(data)
+    paths = shared.task_paths(data)
     learned = []
-    with open_learner(store, module, device=device) as learner:
+    with shared.open_learner(store, module, device=device, progress="auto") as learner:
         if features and learner.settings.granularity != "readout":
             raise InputError("--features needs a store made by `new --preset few_labels`")
         if only_if_better and not update:
             raise InputError("--only-if-better compares with present versions: add --update")
-        reader = reader_for(learner, label_column)
+        if (workers or ray) and (basis or features or update or min_accuracy):
+            line = "leave out --basis, --features, --update, --min-accuracy"
+            raise InputError(f"--workers and --ray learn new tasks: {line}")
+        reader = shared.reader_for(learner, label_column)
         work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better)
         if workers or ray:
-            if basis or features or update or min_accuracy:
-                raise InputError(
-                    "--workers and --ray learn new tasks: leave out --basis, --features, --update, "
-                    "--min-accuracy"
-                )
+            from impresslearn.learner.parallel import learn_in_parallel
+
             tasks = {name: partial(reader.examples, path) for name, path in paths.items()}
-            work.learn_side_by_side(tasks, workers or 1, ray)
-            return
+            if ray is not None:
+                os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
+            try:
+                learn_in_parallel(
+                    learner, tasks, "ray" if ray else workers or 1, _note, work.report
+                )
+            except TasksFailedError as failure:
+                for name, failed in failure.errors.items():
+                    work.report_failure(name, failed)
+            paths = {}
         for name, path in paths.items():
             try:
-                examples = reader.examples(path)
-                work.report(name, work.learn(name, examples), examples)
+                work.report(name, work.learn(name, reader.examples(path)))
             except TASK_ERRORS as failure:
                 if len(paths) == 1:
                     raise
@@ -121,22 +101,21 @@ def learn(
         if features:
             # Read again: the examples of all tasks at once may not fit into memory.
             learner.learn_features(*map(reader.examples, learned))
-    work.finish(len(paths))
+    if work.failures:
+        names = ", ".join(work.failures[:20])
+        shared.info(f"error: {len(work.failures)} of {len(data)} tasks failed: {names}")
+        raise typer.Exit(TasksFailedError.exit_status)
 
 
 @dataclass
 class Learning:
-    """Learns tasks, and says what became of each: a line, or with --json an object per line.
-
-    - basis, update, only_if_better: the options.
-    - least: the share of held-out examples that a task must get right.
-    """
+    """Learns tasks with the options of the command, and says what became of each."""
 
     learner: "ImpressLearner"
     as_json: bool
     basis: bool
     update: bool
-    least: float
+    least: float  # the share of held-out examples that a task must get right
     only_if_better: bool
     failures: list[str] = field(default_factory=list)
 
@@ -145,9 +124,8 @@ class Learning:
         note, learner = _note(examples), self.learner
         if name not in learner.tasks_:
             if self.update:
-                raise UnknownTaskError(
-                    f"no task {name!r} to update; learn it first, without --update"
-                )
+                line = f"no task {name!r} to update; learn it first, without --update"
+                raise UnknownTaskError(line)
             self._check_accuracy(name, examples)
             learn_new = learner.learn_basis if self.basis else learner.learn_task
             learn_new(name, examples, note=note)
@@ -166,23 +144,6 @@ class Learning:
         learner.update_task(name, examples, note=note)
         return "updated"
 
-    def learn_side_by_side(self, tasks: Mapping[str, Any], workers: int, ray: str | None) -> None:
-        """Learns new tasks in several processes; tasks that the store has are left out."""
-        from impresslearn.learner.parallel import learn_in_parallel
-
-        known = sum(name in self.learner.tasks_ for name in tasks)
-        if known:
-            say = info if self.as_json else echo
-            say(f"{known:,} of {len(tasks):,} tasks are in the store already")
-        if ray is not None:
-            os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
-        try:
-            learn_in_parallel(self.learner, tasks, "ray" if ray else workers, _note, self.report)
-        except TasksFailedError as failure:
-            for name, failed in failure.errors.items():
-                self.report_failure(name, failed)
-            self.finish(len(tasks))
-
     def _check_accuracy(self, name: str, examples: "Examples | StreamedExamples") -> None:
         """Learns the task apart, without a fifth of its examples, and tries it on them.
 
@@ -190,20 +151,16 @@ class Learning:
         """
         import numpy as np
 
-        from impresslearn.data import Examples
         from impresslearn.learner import ImpressLearner
 
         learner, least = self.learner, self.least
         if not least and not self.only_if_better:
             return
-        if not isinstance(examples, Examples) or len(examples) < HELD_OUT:
-            line = f"--min-accuracy needs at least {HELD_OUT} examples that fit into memory"
-            raise InputError(line)
         order = np.random.default_rng(0).permutation(len(examples))
-        held = examples.subset(np.sort(order[: len(order) // HELD_OUT]))
-        kept = examples.subset(np.sort(order[len(order) // HELD_OUT :]))
-        settings = learner.settings.values()
-        apart = ImpressLearner(learner.backbone, bank=learner.bank_, progress=False, **settings)
+        parts = np.split(order, [max(1, len(order) // HELD_OUT)])
+        held, kept = (examples.subset(np.sort(part)) for part in parts)
+        settings = learner.settings.values() | {"bank": learner.bank_, "progress": False}
+        apart = ImpressLearner(learner.backbone, **settings)
         found = apart.learn_task(name, kept).score(held, name)
         if self.only_if_better and name in learner.tasks_:
             least = max(least, learner.score(held, name))
@@ -213,26 +170,20 @@ class Learning:
                 "must be; nothing was kept"
             )
 
-    def report(
-        self,
-        name: str,
-        status: str = "learned",
-        examples: "Examples | StreamedExamples | None" = None,
-    ) -> None:
+    def report(self, name: str, status: str = "learned") -> None:
         """Says what became of a task; status: "learned", "updated" or "known"."""
         task = self.learner.tasks_[name]
+        classes = len(task.classes)
         if self.as_json:
             facts = {"task": name, "status": status, "version": task.version, "bytes": task.bytes}
-            echo(json.dumps(facts | {"classes": len(task.classes)}))
+            echo(json.dumps(facts | {"classes": classes}))
         elif status == "known":
             echo(f"{name}: already learned from these data")
         else:
             verb = "learned" if status == "learned" else f"updated to version {task.version}"
-            seconds = task.history.get("metrics", {}).get("seconds")
-            verb += f" in {duration(seconds)}" if seconds else ""
-            verb += f" from {len(examples):,} examples" if examples is not None else ""
-            line = f"{name}: {verb}, {len(task.classes)} classes, {size(task.bytes)}"
-            echo(line + _lost_classes(task.classes, examples))
+            facts = task.history["metrics"]
+            verb += f" in {duration(facts['seconds'])} from {facts['examples']:,} examples"
+            echo(f"{name}: {verb}, {classes} classes, {size(task.bytes)}")
 
     def report_failure(self, name: str, failure: Exception) -> None:
         """Says why a task was not learned."""
@@ -240,14 +191,7 @@ class Learning:
         if self.as_json:
             echo(json.dumps({"task": name, "status": "failed", "error": str(failure)}))
         else:
-            error(failure, name)
-
-    def finish(self, tasks: int) -> None:
-        """Ends the command with exit status 3 if tasks failed."""
-        if self.failures:
-            line = f"{len(self.failures)} of {tasks} tasks failed: {', '.join(self.failures[:20])}"
-            error(InputError(line))
-            raise typer.Exit(TasksFailedError.exit_status)
+            shared.error(failure, name)
 
 
 def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
@@ -255,16 +199,3 @@ def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
     from impresslearn.data import data_fingerprint
 
     return {"data": data_fingerprint(examples)[:32]}
-
-
-def _lost_classes(
-    classes: Sequence["Label"], examples: "Examples | StreamedExamples | None"
-) -> str:
-    """Which classes of a task new data do not show."""
-    from impresslearn.data import classes_of
-
-    seen = classes if examples is None else classes_of(examples.labels)
-    absent = [str(label) for label in classes if label not in seen]
-    if not absent:
-        return ""
-    return f"; no example of {', '.join(absent[:5])}: the task may have lost these classes"

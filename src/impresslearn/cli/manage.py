@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from impresslearn.cli.shared import (
-    WIDTH,
-    AsJson,
-    Module,
-    Store,
-    echo,
-    error,
-    existing_store,
-    load_module,
-    open_learner,
-    option,
-    print_json,
-    print_table,
-)
+from impresslearn.cli import shared
+from impresslearn.cli.shared import AsJson, Module, Store, echo, option
 from impresslearn.errors import TasksFailedError, visible
 from impresslearn.tables import format_value, size
 
@@ -42,12 +30,11 @@ def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None
     """
     from impresslearn.store import list_tasks
 
-    rows = map(_facts, list_tasks(existing_store(store), task))
+    rows = map(_facts, list_tasks(store, task))
     if as_json:
-        print_json(rows)
-        return
-    headings = ("task", "role", "version", "classes", "masks", "bytes", "learned at")
-    print_table(headings, [[str(value) for value in row.values()] for row in rows])
+        shared.print_json_rows(rows)
+    else:
+        shared.print_table(list(rows))
 
 
 def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
@@ -58,13 +45,13 @@ def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
     from impresslearn.store import describe_store, list_tasks
 
     if task is None:
-        facts = describe_store(existing_store(store))
+        facts = describe_store(store)
     else:
-        *_, known = list_tasks(existing_store(store), task)
+        *_, known = list_tasks(store, task)
         facts = {**_facts(known), "labels": list(known.classes), "parts": dict(known.breakdown)}
         facts |= known.history
     if as_json:
-        print_json(facts)
+        shared.print_json(facts)
     else:
         _print_facts(facts)
 
@@ -76,7 +63,7 @@ def verify(store: Store, module: Module = None) -> None:
     """
     from impresslearn.learner import verify_store
 
-    counts = verify_store(existing_store(store), load_module(module))
+    counts = verify_store(store, shared.load_module(module))
     echo(f"{store} is sound: {counts['tasks']:,} tasks, {counts['masks']:,} masks")
 
 
@@ -90,7 +77,7 @@ def restore(
 
     Example: impresslearn restore shops.impress oslo 1
     """
-    with open_learner(store, module, progress=False) as learner:
+    with shared.open_learner(store, module) as learner:
         number = learner.restore_task(task, version).tasks_[task].version
     echo(f"{task}: version {version} is back, as version {number}")
 
@@ -107,7 +94,7 @@ def remove(
 
     Example: impresslearn remove shops.impress oslo bergen --yes
     """
-    with open_learner(store, module, progress=False) as learner:
+    with shared.open_learner(store, module) as learner:
         for name in names:
             learner.tasks_[name]  # raises for an unknown task, before any is removed
         if not yes:  # without a terminal to answer this stops the command
@@ -120,9 +107,7 @@ def remove(
 def backup(
     store: Store,
     copy: Annotated[Path, typer.Argument(metavar="COPY", help="The new file.")],
-    overwrite: Annotated[
-        bool, option(None, "Replace COPY, as when a backup is put back.", "--overwrite")
-    ] = False,
+    overwrite: Annotated[bool, option(None, "Replace COPY.", "--overwrite")] = False,
 ) -> None:
     """Copy a store that others may be using.
 
@@ -133,7 +118,7 @@ def backup(
     """
     from impresslearn.store import backup_store
 
-    backup_store(existing_store(store), copy, overwrite=overwrite)
+    backup_store(store, copy, overwrite=overwrite)
     echo(f"{copy}: a copy of {store}")
 
 
@@ -156,9 +141,9 @@ def merge(
     Example: impresslearn merge all.impress monday.impress tuesday.impress
     """
     counts: Counter[str] = Counter()
-    with open_learner(store, module, progress=False) as learner:
+    with shared.open_learner(store, module) as learner:
         for other in others:
-            with open_learner(other, module, readonly=True, progress=False) as source:
+            with shared.open_learner(other, module, readonly=True) as source:
                 learned = (name for name, task in source.tasks_.items() if task.role == "learned")
                 while names := list(islice(learned, MERGED)):
                     outcomes = learner.commit_encoded(
@@ -166,7 +151,7 @@ def merge(
                     )
                     for name, outcome in outcomes.items():
                         if isinstance(outcome, Exception):
-                            error(outcome, name)
+                            shared.error(outcome, name)
                             outcome = "failed"
                         counts["version" if outcome.startswith("version") else outcome] += 1
     echo(", ".join(f"{count:,} {word}" for word, count in counts.items()) or "no tasks")
@@ -185,9 +170,9 @@ def diff(
     """
     from impresslearn.store import diff_stores
 
-    found = diff_stores(existing_store(first), existing_store(second))
+    found = diff_stores(first, second)
     if as_json:
-        print_json(found)
+        shared.print_json(found)
         return
     words = (f"only in {first}", f"only in {second}", "different numbers")
     for word, names in zip(words, found.values(), strict=True):
@@ -209,7 +194,7 @@ def compact(
     """
     from impresslearn.store import compact_store
 
-    before, after = compact_store(existing_store(store), versions=versions)
+    before, after = compact_store(store, versions=versions)
     echo(f"{store}: {size(before)} before, {size(after)} now")
 
 
@@ -227,8 +212,8 @@ def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
         if isinstance(value, (list, tuple)):
             # A network may have thousands of classes: one line shows the first of them.
             text = ", ".join(map(_item, value))
-        if len(text) > WIDTH - 26:
-            text = f"{text[: WIDTH - 27]}…"
+        if len(text) > shared.WIDTH - 26:
+            text = f"{text[: shared.WIDTH - 27]}…"
         echo(f"{label:<24}  {text}")
 
 

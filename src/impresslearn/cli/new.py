@@ -6,24 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.shared import (
-    Data,
-    LabelColumn,
-    Module,
-    Store,
-    echo,
-    echo_command,
-    info,
-    load_module,
-    option,
-    settings_of,
-    task_paths,
-)
+from impresslearn.cli import shared
+from impresslearn.cli.shared import Data, LabelColumn, Module, Store, echo, option
 from impresslearn.errors import InputError, error_prefix
 
 if TYPE_CHECKING:
     from impresslearn.data import Examples, Preprocessing, StreamedExamples
-    from impresslearn.learner import Advice
     from impresslearn.networks import Backbone
 
 MAX_ROWS = 1000  # of each task, that mean and deviation are measured on
@@ -91,10 +79,10 @@ def new(
 
     if store.exists():
         raise typer.BadParameter(f"{store} exists already; choose another name")
-    settings = settings_of(set_, "--set", [*LearnerSettings.__dataclass_fields__, "recipe"])
-    network_settings = settings_of(network, "--network")
-    tasks, preprocessing = read_typical(task_paths(data), standardise, prepare, label_column)
-    shape, classes = sizes_of(tasks)
+    settings = shared.settings_of(set_, "--set", [*LearnerSettings.__dataclass_fields__, "recipe"])
+    network_settings = shared.settings_of(network, "--network")
+    tasks, preprocessing = read_typical(shared.task_paths(data), standardise, prepare, label_column)
+    shape, classes = sizes_of(tasks, preprocessing)
     learner = create_learner(
         shape,
         classes,
@@ -113,7 +101,9 @@ def new(
     echo(f"created {store}: {made.name}, {outputs}, {made.num_maskable:,} weights")
     needs_masks = learner.settings.granularity != "weight" and not learner.settings.staged
     if needs_masks and not len(learner.bank_):
-        info("the bank is empty: give `new` --masks 20, or learn the first tasks with --basis")
+        shared.info(
+            "the bank is empty: give `new` --masks 20, or learn the first tasks with --basis"
+        )
 
 
 def advise(
@@ -142,11 +132,11 @@ def advise(
     from impresslearn.learner.advice import BUDGETS, sizes_of
     from impresslearn.tables import size_of
 
-    paths = task_paths(data)
+    paths = shared.task_paths(data)
     tasks, preprocessing = read_typical(paths, standardise, prepare, label_column)
     advice = find_advice(
         tasks,
-        adapted(module, sizes_of(tasks)[0], {}),
+        adapted(module, sizes_of(tasks, preprocessing)[0], {}),
         budgets=list(map(size_of, budget)) if budget else BUDGETS,
         max_seconds=max_seconds,
         preprocessing=preprocessing,
@@ -154,86 +144,69 @@ def advise(
     for line in repr(advice).splitlines():
         echo(line)
     echo()
-    new_options = ["--standardise"] if standardise else []
+    method, both = advice.best.candidate, []
+    for name, value in (("--label-column", label_column), ("--module", module)):
+        both += [name, value] if value else []
+    options = ["--standardise"] if standardise else []
     for setting in prepare or ():
-        new_options += ["--prepare", setting]
-    shared = ["--label-column", label_column] if label_column else []
-    shared += ["--module", module] if module else []
-    new_options += _new_options(advice)
-    echo_command(["impresslearn", "new", PLACEHOLDER, *data, *new_options, *shared])
-    basis = [text for text, name in zip(data, paths, strict=True) if name in advice.basis]
-    if basis:
-        features = ["--features"] if advice.best.candidate.features else []
-        learn_basis = ["impresslearn", "learn", PLACEHOLDER, *basis, "--basis", *features]
-        echo_command([*learn_basis, *shared])
-    # `learn` skips the basis tasks, which the command above has learned from the same data.
-    echo_command(["impresslearn", "learn", PLACEHOLDER, *data, *shared])
-
-
-def _new_options(advice: "Advice") -> list[str]:
-    """The options of `new` for the recommended method."""
-    method = advice.best.candidate
-    options = ["--preset", advice.preset]
+        options += ["--prepare", setting]
+    options += ["--preset", advice.preset]
     if method.backbone:
         options += ["--backbone", method.backbone]
     for key, value in advice.settings.items():
         options += ["--set", f"{key}={value}"]
     if method.masks:
         options += ["--masks", str(method.masks), "--mask-source", "disjoint"]
-    return options
+    shared.echo_command(["impresslearn", "new", PLACEHOLDER, *data, *options, *both])
+    basis = [text for text, name in zip(data, paths, strict=True) if name in advice.basis]
+    if basis:
+        features = ["--features"] if method.features else []
+        learn_basis = ["impresslearn", "learn", PLACEHOLDER, *basis, "--basis", *features]
+        shared.echo_command([*learn_basis, *both])
+    # `learn` skips the basis tasks, which the command above has learned from the same data.
+    shared.echo_command(["impresslearn", "learn", PLACEHOLDER, *data, *both])
 
 
 def read_typical(
     paths: dict[str, Path], standardise: bool, prepare: list[str] | None, label_column: str | None
 ) -> "tuple[dict[str, Examples | StreamedExamples], Preprocessing]":
     """The raw examples of tasks, and the preprocessing for them and for all tasks like them."""
-    from impresslearn.data import Preprocessing
-    from impresslearn.data.file_reader import FileReader
-    from impresslearn.networks.inputs import unusual_scale
-
-    settings = settings_of(prepare, "--prepare", Preprocessing.__dataclass_fields__)
-    checked = Preprocessing(**settings)
-    layout = Preprocessing(checked.shape, size=checked.size)
-    reader, columns = FileReader(label_column, layout), None
-    tasks: dict[str, Examples | StreamedExamples] = {}
-    for name, path in paths.items():
-        # The first table with named columns sets their order for all others.
-        columns = columns or reader.column_names(path)
-        tasks[name] = FileReader(label_column, replace(layout, columns=columns)).examples(path)
-    typical = next(iter(tasks.values()))
-    settings = {"pixels": typical.pixels, "columns": columns} | settings
-    if standardise:
-        return tasks, Preprocessing.standardising(_sample(tasks, typical.pixels), **settings)
-    preprocessing = Preprocessing(**settings)
-    line = None if preprocessing.normalises else unusual_scale(typical)
-    if line:
-        info(f"warning: {line}; networks are likely to learn them better with --standardise")
-    return tasks, preprocessing
-
-
-def _sample(tasks: "dict[str, Examples | StreamedExamples]", pixels: bool) -> "Examples":
-    """Rows spread over all tasks: a column that hardly varies in one task may vary in others."""
     import numpy as np
     import torch
 
-    from impresslearn.data import Examples
+    from impresslearn.data import Examples, Preprocessing
     from impresslearn.data.examples import one_tensor
+    from impresslearn.data.file_reader import FileReader
+    from impresslearn.networks.inputs import some_inputs, unusual_scale
 
-    samples: list[torch.Tensor] = []
-    for name, task in tasks.items():
-        rows = np.linspace(0, len(task) - 1, min(len(task), MAX_ROWS)).astype(int)
-        sample = one_tensor(task.inputs_at(rows))
-        if samples and sample.shape[1:] != samples[0].shape[1:]:
-            shapes = f"{tuple(sample.shape[1:])}, the first task's {tuple(samples[0].shape[1:])}"
-            raise InputError(f"the inputs of {name} have the shape {shapes}; make them equal")
-        samples.append(sample)
-    inputs = torch.cat(samples)
-    return Examples(inputs, np.zeros(len(inputs)), pixels=pixels)
+    settings = shared.settings_of(prepare, "--prepare", Preprocessing.__dataclass_fields__)
+    reader = FileReader(label_column, Preprocessing(**settings))
+    tasks: dict[str, Examples | StreamedExamples] = {}
+    for name, path in paths.items():
+        tasks[name] = reader.examples(path)
+        # The first table with named columns sets their order for all others.
+        if reader.layout.columns is None and reader.columns:
+            reader.layout = replace(reader.layout, columns=reader.columns)
+    typical = next(iter(tasks.values()))
+    settings = {"pixels": typical.pixels, "columns": reader.layout.columns} | settings
+    if standardise:
+        # Of all tasks: a column that hardly varies in one may vary in others.
+        samples = [one_tensor(some_inputs(task, MAX_ROWS)) for task in tasks.values()]
+        shapes = sorted({tuple(sample.shape[1:]) for sample in samples})
+        if len(shapes) > 1:
+            raise InputError(f"tasks need inputs of one shape, got {shapes[0]} and {shapes[-1]}")
+        inputs = torch.cat(samples)
+        pooled = Examples(inputs, np.zeros(len(inputs)), pixels=typical.pixels)
+        return tasks, Preprocessing.standardising(pooled, **settings)
+    preprocessing = Preprocessing(**settings)
+    if not preprocessing.normalises and (line := unusual_scale(typical)):
+        shared.info(f"warning: {line}; networks are likely to learn them better with --standardise")
+    return tasks, preprocessing
 
 
 def adapted(module: str | None, shape: Any, settings: dict[str, Any]) -> "Backbone | None":
     """The user's own network for inputs of this shape; None without one."""
     from impresslearn.networks import adapt
 
-    network = load_module(module)
+    network = shared.load_module(module)
     return None if network is None else adapt(network, **{"input_shape": shape} | settings)

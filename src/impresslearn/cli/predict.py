@@ -9,29 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.shared import (
-    AsJson,
-    Data,
-    Device,
-    LabelColumn,
-    Module,
-    Store,
-    echo,
-    info,
-    open_learner,
-    option,
-    print_json,
-    print_table,
-    reader_for,
-    task_paths,
-)
+from impresslearn.cli import shared
+from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, Store, echo, option
 from impresslearn.errors import UnknownTaskError
-from impresslearn.tables import percent
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-    from impresslearn.inference import TaskGuess
 
 WORKER = "IMPRESSLEARN_WORKER"  # the variable with the settings of a worker of `serve`
 MAX_NAMED = 5  # tasks of a guess that are printed
@@ -63,40 +46,33 @@ def predict(
     from impresslearn.data import Prepared
 
     posterior = None
-    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
-        named = reader_for(learner, label_column).inputs(inputs)
+    with shared.open_learner(store, module, readonly=True, device=device) as learner:
+        named = shared.reader_for(learner, label_column).inputs(inputs)
         values: Any = named.inputs
         if learner.preprocessing_ is not None:
-            # The reader has scaled pixels to [0, 1] already; `prepare` has to know that.
-            values = learner.preprocessing_.prepare(named.inputs, named.pixels)
+            values = learner.preprocessing_.prepare(values, named.pixels, named.integers)
         if task is None:
             guess = learner.infer_task(Prepared(values))
-            task = _check_known(guess)
-            posterior = dict(guess.posterior)
+            posterior, task = dict(guess.posterior), guess.best
+            ranked = sorted(posterior, key=posterior.__getitem__, reverse=True)[:MAX_NAMED]
+            likely = ", ".join(f"{name} {posterior[name]:.2f}" for name in ranked)
+            if guess.unknown:
+                line = f"the inputs look like none of the tasks (nearest: {likely})"
+                raise UnknownTaskError(f"{line}; name one with --task")
+            shared.info(f"task {task} (posterior: {likely})")
         classes = learner.tasks_[task].classes
         logits = learner.logits(Prepared(values), task)[:, : len(classes)]
-    rows = []
-    for name, likely in zip(named.names, logits.float().softmax(dim=1).tolist(), strict=True):
-        highest = max(likely)
-        label = classes[likely.index(highest)]
-        rows.append({"name": name, "label": label, "probability": highest, "probabilities": likely})
+    rows, each = [], logits.float().softmax(dim=1).tolist()
+    for name, shares in zip(named.labels.tolist(), each, strict=True):
+        highest = max(shares)
+        label = classes[shares.index(highest)]
+        rows.append({"name": name, "label": label, "probability": highest, "probabilities": shares})
     if as_json:
-        print_json({"task": task, "posterior": posterior, "classes": list(classes), "rows": rows})
+        found = {"task": task, "posterior": posterior, "classes": list(classes)}
+        shared.print_json(found | {"rows": rows})
         return
     for row in rows:
         echo(row["name"], str(row["label"]), f"{row['probability']:.4f}")
-
-
-def _check_known(guess: "TaskGuess") -> str:
-    """The task of a guess, named on standard error. Raises UnknownTaskError if it is none."""
-    ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])[:MAX_NAMED]
-    likely = ", ".join(f"{name} {probability:.2f}" for name, probability in ranked)
-    if guess.unknown:
-        raise UnknownTaskError(
-            f"the inputs look like none of the tasks (nearest: {likely}); name one with --task"
-        )
-    info(f"task {guess.best} (posterior: {likely})")
-    return guess.best
 
 
 def evaluate(
@@ -114,21 +90,21 @@ def evaluate(
     Example: impresslearn evaluate shops.impress tests/*.csv
     """
     rows: list[dict[str, Any]] = []
-    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
-        reader = reader_for(learner, label_column)
-        for name, path in task_paths(data).items():
+    with shared.open_learner(store, module, readonly=True, device=device) as learner:
+        reader = shared.reader_for(learner, label_column)
+        for name, path in shared.task_paths(data).items():
             learner.tasks_.learned(name)  # an unknown name fails before its file is read
             examples = reader.examples(path)
             accuracy = learner.score(examples, name)
             rows.append({"task": name, "accuracy": accuracy, "examples": len(examples)})
     if as_json:
-        print_json(rows)
+        shared.print_json(rows)
         return
-    cells = [[row["task"], percent(row["accuracy"]), f"{row['examples']:,}"] for row in rows]
     if len(rows) > 1:
         mean = sum(row["accuracy"] for row in rows) / len(rows)
-        cells.append(["mean", percent(mean), f"{sum(row['examples'] for row in rows):,}"])
-    print_table(("task", "accuracy", "examples"), cells)
+        total = sum(row["examples"] for row in rows)
+        rows.append({"task": "mean", "accuracy": mean, "examples": total})
+    shared.print_table(rows)
 
 
 def serve(
@@ -159,14 +135,14 @@ def serve(
     """
     from impresslearn.serve import ServeSettings, run_server
 
-    settings = ServeSettings(token=token, max_bytes=max_bytes)
-    with open_learner(store, module, readonly=True, progress=False) as learner:
+    given: dict[str, Any] = {"token": token, "max_bytes": max_bytes}
+    settings = ServeSettings(**given)
+    with shared.open_learner(store, module, readonly=True) as learner:
         if workers == 1:
             run_server(learner, settings, host=host, port=port)
             return
         # Workers are new processes, which inherit the environment and open the store themselves.
-        given = {"store": str(store), "module": module, "token": token, "max_bytes": max_bytes}
-        os.environ[WORKER] = json.dumps(given)
+        os.environ[WORKER] = json.dumps([str(store), module, given])
         maker = f"{__name__}:worker_app"
         run_server(learner, settings, host=host, port=port, workers=workers, app=maker)
 
@@ -185,10 +161,9 @@ def worker_app() -> "FastAPI":
 
     from impresslearn.serve import ServeSettings, create_app
 
-    given = json.loads(os.environ[WORKER])
+    store, module, given = json.loads(os.environ[WORKER])
     if parent := parent_process():
         Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
-    settings = ServeSettings(token=given["token"], max_bytes=given["max_bytes"])
     # Closed with its process.
-    learner = open_learner(Path(given["store"]), given["module"], readonly=True, progress=False)
-    return create_app(learner, settings)
+    learner = shared.open_learner(Path(store), module, readonly=True)
+    return create_app(learner, ServeSettings(**given))

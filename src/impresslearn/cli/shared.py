@@ -9,17 +9,16 @@ import runpy
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.errors import InputError, MissingDataError, visible
+from impresslearn.errors import InputError, visible
+from impresslearn.files import reason_of
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
 
@@ -42,7 +41,7 @@ Data = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, option(None, "Print one JSON document.", "--json")]
+AsJson = Annotated[bool, option(None, "Print JSON.", "--json")]
 Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1.")]
 LabelColumn = Annotated[
     str | None,
@@ -80,7 +79,7 @@ def settings_of(pairs: Iterable[str] | None, option: str, known: Any = ()) -> di
 
 
 def task_paths(data: Iterable[str]) -> dict[str, Path]:
-    """Paths by the name of their task. Raises for a missing path and for two of one name."""
+    """Paths by the name of their task. Raises for two of one name."""
     from impresslearn.checks import composed
 
     paths: dict[str, Path] = {}
@@ -92,8 +91,6 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
         else:
             name = path.resolve().name if path.is_dir() else path.stem
         name = composed(name)
-        if not path.exists():
-            raise MissingDataError(f"{path} does not exist")
         if name in paths:
             raise typer.BadParameter(
                 f"{paths[name]} and {path} would both be task {name!r}; name them: NAME=PATH"
@@ -102,55 +99,37 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
     return paths
 
 
-def load_module(reference: str | None) -> "nn.Module | None":
-    """The module that the function behind FILE:FUNCTION returns; None without a reference."""
+def load_module(reference: str | None) -> Any:
+    """What the function behind FILE:FUNCTION returns; None without a reference."""
     if reference is None:
         return None
-    from torch import nn
-
     file, _, name = reference.partition(":")
     path = Path(file.removesuffix(".py") + ".py").resolve()
-    if not name or not path.is_file():
-        raise typer.BadParameter(
-            f"--module takes FILE:FUNCTION with a Python file that exists, got {reference!r}"
-        )
     sys.path.insert(0, str(path.parent))  # so that the file can import its neighbours
     try:
-        namespace = runpy.run_path(str(path))
-        module = namespace[name]() if name in namespace else None
+        return runpy.run_path(str(path))[name]()
     except Exception as error:  # the user's code may raise anything
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        line = f"--module {reference}: {type(error).__name__}: {error}"
-        place = f"{Path(last.filename).name}, line {last.lineno}"
-        raise InputError(f"{line} ({place})") from error
-    if not isinstance(module, nn.Module):
-        raise InputError(f"{path} must have a function {name!r} that returns an nn.Module")
-    return module
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f" (line {each.lineno})" for each in frames if each.filename == str(path)]
+        raise InputError(
+            "--module takes FILE:FUNCTION, where FUNCTION() in FILE.py returns an nn.Module; "
+            f"{reference}: {type(error).__name__}: {reason_of(error)}{''.join(lines[-1:])}"
+        ) from error
 
 
 def open_learner(store: Path, module: str | None, **settings: Any) -> "ImpressLearner":
     """The learner on a store, opened with the settings of `open_store`."""
     from impresslearn.learner import open_store
 
-    return open_store(existing_store(store), module=load_module(module), **settings)
-
-
-def existing_store(store: Path) -> Path:
-    """The path of a store. Raises MissingDataError if there is none."""
-    if not store.exists():  # SQLite would make an empty file
-        raise MissingDataError(f"the store {store} does not exist; make it with `impresslearn new`")
-    return store
+    return open_store(store, module=load_module(module), **{"progress": False} | settings)
 
 
 def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "FileReader":
-    """A reader that gives files the shape, image size and column order of a learner's inputs."""
+    """A reader that gives files the image size and column order of a learner's inputs."""
     from impresslearn.data import Preprocessing
     from impresslearn.data.file_reader import FileReader
 
-    prepared = learner.settings.preprocessing or Preprocessing()
-    # The learner itself subtracts the mean and divides by the deviation.
-    layout = Preprocessing(prepared.shape, size=prepared.size, columns=prepared.columns)
-    return FileReader(label_column, layout)
+    return FileReader(label_column, learner.settings.preprocessing or Preprocessing())
 
 
 def accept_every_character() -> None:
@@ -189,25 +168,22 @@ def error(failure: Exception, about: str = "error") -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints one JSON document in ASCII, which every terminal and encoding takes.
+    """Prints one JSON document in ASCII, which every terminal and encoding takes."""
+    print(json.dumps(value, indent=1, allow_nan=False), flush=True)
 
-    The items of an iterator are printed one by one.
-    """
-    if not isinstance(value, Iterator):
-        print(json.dumps(value, indent=1, allow_nan=False), flush=True)
-        return
-    before = "[\n "
-    for item in value:
-        print(before + json.dumps(item, indent=1, allow_nan=False).replace("\n", "\n "), end="")
-        before = ",\n "
+
+def print_json_rows(rows: Iterable[Any]) -> None:
+    """Prints one JSON document, each row as it comes: a store may have very many tasks."""
+    before = "[\n"
+    for row in rows:
+        print(before + json.dumps(row, allow_nan=False), end="")
+        before = ",\n"
     print("[]" if before[0] == "[" else "\n]", flush=True)
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints aligned columns: the first one to the left, all others to the right."""
-    from impresslearn.tables import Table
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints rows with the same keys as aligned columns."""
+    from impresslearn.tables import table_of
 
-    cells = tuple(tuple(map(visible, row)) for row in rows)
-    numeric = (False, *(True for _ in headings[1:]))
-    for line in Table(tuple(headings), cells, numeric).text().splitlines():
+    for line in table_of(rows).text().splitlines():
         echo(line)

@@ -13,7 +13,6 @@ from impresslearn.data.examples import (
     Examples,
     Inputs,
     StreamedExamples,
-    as_inputs,
     drawing,
     raw,
 )
@@ -30,7 +29,6 @@ class BatchSource(Protocol):
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
         """Batches of inputs and class indices: shuffled, or without a generator in even parts."""
-        ...
 
 
 def even_parts(count: int, most: int) -> list[int]:
@@ -94,7 +92,7 @@ class StreamedBatches:
         # generator, and every reading then draws the same.
         seeded = generator or torch.Generator().manual_seed(0)
         for inputs, labels in loaded(self.source.dataset, self.source.workers, seeded, **batching):
-            batch = as_inputs(inputs).to(self.device, non_blocking=True)
+            batch = self.source.prepared(inputs).to(self.device, non_blocking=True)
             targets = encode_labels(label_array(labels), self.index_of)
             if generator is not None and self.source.augment is not None:
                 batch = self.source.augment(batch, generator)
@@ -117,8 +115,7 @@ def loaded(
 ) -> Iterator[tuple[Tensor, list[Any]]]:
     """Batches (inputs, labels) that a `DataLoader` reads; errors of its workers are one line.
 
-    - `generator`: seeds the global generators for each batch, or for each epoch of a worker.
-    - `settings`: more arguments of the `DataLoader`.
+    The generator seeds the global ones for each batch, or for each epoch of a worker.
     """
     loader = DataLoader(
         dataset, num_workers=workers, generator=generator, collate_fn=_stacked, **settings

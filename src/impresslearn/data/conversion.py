@@ -4,7 +4,8 @@ Data that fit in memory are read once and held. Data that do not fit, or that a 
 random, are streamed: holding one random crop of an image would freeze the augmentation.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,26 +25,25 @@ from torch.utils.data import (
     default_collate,
 )
 
+from impresslearn.checks import check_kind, composed
 from impresslearn.data.batches import loaded
 from impresslearn.data.examples import (
     MEMORY_LIMIT,
     Examples,
-    Inputs,
     StreamedExamples,
-    as_network_inputs,
     drawing,
-    generator_states,
     raw,
     to_tensor_and_dtype_kind,
 )
-from impresslearn.data.images import ImageFiles, class_images, image_files
-from impresslearn.data.labels import label_array
+from impresslearn.data.images import ImageFiles, image_folder
+from impresslearn.data.labels import label_array, some
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 
 # Names of the label column, in upper or lower case.
 LABEL_NAMES = ("label", "labels", "target", "class", "y")
+NO_EXAMPLE = "the data hold no example"
 # Items of a data set that are read twice to see whether it draws at random.
 PROBED = 16
 
@@ -64,29 +64,13 @@ def as_examples(
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
     - `workers`: processes that read data that do not fit in memory (2).
-    - `layout`: whose size and shape the images of a folder get; None (the default) leaves them.
-
-    Raises InputError for empty data, unequal lengths, NaN or infinite inputs, labels that are
-    neither integers nor strings, and items that cannot be read; MissingDataError for a path that
-    does not exist.
+    - `layout`: what the inputs are for: its size and shape apply to images, its columns to tables;
+      None (the default) leaves them as they are.
     """
+    if layout is not None:
+        check_kind("preprocessing", layout, Preprocessing)
     if isinstance(data, (str, Path)):
-        files = [file for images in class_images(Path(data)).values() for file in images]
-        data = image_files(files, layout)
-    examples = _converted(data, memory_limit, workers, layout)
-    if len(examples) == 0:
-        raise InputError("the data hold no example")
-    if isinstance(examples, Examples) and len(examples.inputs) != len(examples.labels):
-        raise InputError(
-            f"{len(examples.inputs)} inputs came with {len(examples.labels)} labels; "
-            "every input needs one label"
-        )
-    return examples
-
-
-def _converted(
-    data: Any, memory_limit: int, workers: int, layout: Preprocessing | None
-) -> Examples | StreamedExamples:
+        data = image_folder(Path(data), layout)
     if isinstance(data, Examples):
         # The inputs are floats by now: only the flags know what they came as.
         checked = pair(data.inputs, data.labels)
@@ -96,27 +80,18 @@ def _converted(
         return replace(data, labels=label_array(data.labels))
     if isinstance(data, DataLoader):
         data = _dataset_of(data)
-    is_mapping = isinstance(data, Mapping)
-    if hasattr(data, "column_names") and hasattr(data, "with_format") and not is_mapping:
+    of_rows = hasattr(data, "column_names") and hasattr(data, "with_format")
+    if of_rows and not isinstance(data, Mapping):
         return _of_rows(data)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return _from_dataset(data, memory_limit, workers, layout)
     if isinstance(data, (tuple, list)) and len(data) == 2:
-        return pair(*data)
-    hint = ""
-    if isinstance(data, (IterableDataset, Iterator)):
-        hint = ", which can be read in one order only; collect its items into tensors"
-    elif is_mapping or hasattr(data, "columns"):
-        hint = "; give inputs and labels out of it as a pair, or one part, as data['train']"
-    elif isinstance(data, (tuple, list)):
-        pairs = all(isinstance(item, (tuple, list)) and len(item) == 2 for item in data)
-        hint = "; make it (inputs, labels) by tuple(zip(*pairs))" if data and pairs else ""
-        hint = hint or f" of {len(data)} parts"
-    elif hasattr(data, "train") and hasattr(data, "test"):
-        hint = "; did you mean its .train?"
+        return pair(data[0] if layout is None else layout.ordered(data[0]), data[1])
+    size = f" of {len(data)} parts" if isinstance(data, (tuple, list)) else ""
     raise InputError(
         "data must be a pair (inputs, labels), a Dataset, the path of an image folder or "
-        f"Examples, got {type(data).__name__}{hint}"
+        f"Examples, got {type(data).__name__}{size}; take a pair of arrays out of it, or one part, "
+        "such as data['train'] or task.train"
     )
 
 
@@ -124,8 +99,8 @@ def _of_rows(data: Any) -> Examples:
     """A data set of Hugging Face, plain or streamed: rows are dictionaries with a label column."""
     rows = list(data.with_format(None))
     if not rows:
-        raise InputError("the data hold no example")
-    label, others = _label_and_others(rows[0])
+        raise InputError(NO_EXAMPLE)
+    label, others = label_and_others(rows[0])
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in others}
     inputs = columns[others[0]]
     if len(others) > 1:
@@ -134,16 +109,23 @@ def _of_rows(data: Any) -> Examples:
     return pair(inputs, [row[label] for row in rows])
 
 
-def _label_and_others(row: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The name of a row's label, and of everything else."""
-    labels = [name for name in row if str(name).casefold() in LABEL_NAMES]
-    others = [name for name in row if name not in labels]
-    if len(labels) != 1 or not others:
+def label_and_others(
+    names: Iterable[Any], label_column: str | None = None, needed: bool = True
+) -> tuple[Any, list[Any]]:
+    """The name of the column of labels, None without one that is not needed, and the others."""
+    known = LABEL_NAMES if label_column is None else (composed(label_column),)
+    labels: list[Any] = []
+    others: list[Any] = []
+    for name in names:
+        text = str(name).casefold() if label_column is None else name
+        (labels if text in known else others).append(name)
+    if len(labels) > 1 or not others or (needed and not labels):
         raise InputError(
-            f"the data set has the columns {', '.join(map(str, row))}; it needs one of "
-            f"{', '.join(LABEL_NAMES)} and others, or give a pair (data['x'], data['y'])"
+            f"expected one column of labels ({', '.join(known)}) and others, got "
+            f"{some([*labels, *others])}; name the labels with --label-column, or give a pair "
+            "(data['x'], data['y'])"
         )
-    return labels[0], others
+    return labels[0] if labels else None, others
 
 
 def _dataset_of(loader: DataLoader) -> Any:
@@ -173,10 +155,14 @@ def pair(inputs: Any, labels: Any) -> Examples:
             "inputs and labels have one index in two orders; give labels.loc[inputs.index], or "
             "both as arrays if their rows belong together"
         )
-    if isinstance(inputs, (Mapping, Inputs)):
-        return Examples(as_network_inputs(inputs), label_array(labels))
     values, pixels, integers = to_tensor_and_dtype_kind(inputs)
-    return Examples(values, label_array(labels), None, pixels, integers)
+    known = label_array(labels)
+    if len(values) != len(known):
+        line = f"{len(values)} inputs came with {len(known)} labels; every input needs one label"
+        raise InputError(line)
+    if not len(known):
+        raise InputError(NO_EXAMPLE)
+    return Examples(values, known, None, pixels, integers)
 
 
 @contextmanager
@@ -192,15 +178,11 @@ def users_code(what: Callable[[], str]) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class _Items(Dataset):
-    """The items of a data set as pairs (tensor, label), each checked against the first.
-
-    layout: the size and shape of Pillow's images; form: shape and type of the first, None before it
-    is known.
-    """
+    """The items of a data set as pairs (tensor, label), each checked against the first."""
 
     dataset: Any
-    layout: Preprocessing | None = None
-    form: tuple[Any, ...] | None = None
+    layout: Preprocessing | None = None  # of Pillow's images
+    form: tuple[Any, ...] | None = None  # shape and type of the first item, if known
 
     def __len__(self) -> int:
         with users_code(lambda: "a Dataset must know its length"):
@@ -208,17 +190,12 @@ class _Items(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
         kind = type(self.dataset).__name__
-        with users_code(lambda: f"item {index} of {len(self)} in the {kind} cannot be read"):
+        what = f"item {index} of {len(self)} in the {kind} is no readable pair (input, label)"
+        with users_code(lambda: what):
             item = self.dataset[index]
             if isinstance(item, Mapping):
-                label, others = _label_and_others(item)
+                label, others = label_and_others(item)
                 item = (*(item[name] for name in others), item[label])
-            if not isinstance(item, (tuple, list)) or len(item) != 2:
-                size = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
-                kind = type(item).__name__
-                raise InputError(
-                    f"items must be pairs (input, label), item {index} is a {kind}{size}"
-                )
             value, label = item
             if self.layout is not None and hasattr(value, "getbands"):
                 value = self.layout.ordered(value)[0]
@@ -239,12 +216,11 @@ def _from_dataset(
     items = _Items(dataset, layout)
     count = len(items)
     if count == 0:
-        raise InputError("the data hold no example")
+        raise InputError(NO_EXAMPLE)
     with drawing(0):
         first, _ = items[0]
     items = replace(items, form=_form_of(first))
-    images = isinstance(dataset, ImageFiles)
-    pixels = images or first.dtype == torch.uint8
+    pixels, images = first.dtype == torch.uint8, isinstance(dataset, ImageFiles)
     # Counted as float32, which every type but half precision becomes.
     fits = 4 * first.numel() * count <= memory_limit
     if fits and (images or not _draws_at_random(items)):
@@ -276,10 +252,16 @@ def _form_of(value: Tensor) -> tuple[Any, ...]:
 def _draws_at_random(items: _Items) -> bool:
     """Whether some items differ when they are read again, or draw from the global generators."""
     with drawing(0):
-        before = generator_states()
+        untouched = _draws()
+    with drawing(0):
         for index in np.linspace(0, len(items) - 1, PROBED).astype(int):
             value, _ = items[int(index)]
             value = value.clone()  # the second reading may use the same memory
             if not torch.equal(value, items[int(index)][0]):
                 return True
-        return generator_states() != before
+        return _draws() != untouched
+
+
+def _draws() -> tuple[float, ...]:
+    """The next number of each global generator."""
+    return float(torch.rand((), device="cpu")), float(np.random.random()), random.random()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from impresslearn.data.labels import label_array
+from impresslearn.data.labels import label_array, shorten
 from impresslearn.errors import InputError
 
 Augmentation = Callable[[Any, torch.Generator], Any]
@@ -105,11 +107,8 @@ class Inputs:
 
     def split(self, sizes: Sequence[int]) -> list[Inputs]:
         """Consecutive parts with these numbers of rows."""
-        parts, start = [], 0
-        for size in sizes:
-            parts.append(self[start : start + size])
-            start += size
-        return parts
+        ends = accumulate(sizes)
+        return [self[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
     def index_select(self, dim: int, index: Tensor) -> Inputs:
         """As `Tensor.index_select`; dim is 0."""
@@ -163,7 +162,8 @@ def inputs_behind(inputs: Tensor | Inputs) -> Tensor | Inputs:
 def one_tensor(inputs: Tensor | Inputs) -> Tensor:
     """Inputs where only one tensor per example will do. Raises InputError for several."""
     if isinstance(inputs, Inputs):
-        raise InputError(f"only one tensor an example can be taken here, got {inputs}")
+        line = "give the tensor alone, or il.Prepared(data) to a network of several inputs"
+        raise InputError(f"the learner takes one tensor or table, got {inputs}; {line}")
     return inputs
 
 
@@ -211,6 +211,7 @@ class StreamedExamples:
     - `labels`: (n,) array of the labels, known from one reading.
     - `workers`: processes that read; 0 reads in this process.
     - `pixels`, `augment`: as for `Examples`.
+    - `steps`: functions that prepare batches of raw inputs (n, ...), in turn.
     """
 
     dataset: Dataset
@@ -218,6 +219,7 @@ class StreamedExamples:
     workers: int = 0
     pixels: bool = False
     augment: Augmentation | None = None
+    steps: tuple[Callable[[Tensor], Tensor], ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -235,7 +237,13 @@ class StreamedExamples:
     def inputs_at(self, indices: np.ndarray) -> Tensor:
         """The inputs at these positions, read now; each call draws the same."""
         with drawing(0):
-            return as_inputs(torch.stack([raw(self.dataset[int(i)][0]) for i in indices]))
+            return self.prepared(torch.stack([raw(self.dataset[int(i)][0]) for i in indices]))
+
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """A batch that was read, as the network takes it."""
+        for step in self.steps:
+            inputs = step(inputs)
+        return as_inputs(inputs)
 
 
 def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.ndarray:
@@ -246,33 +254,29 @@ def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.nda
 
 def raw(values: Any) -> Tensor:
     """Values as a tensor of the same type. Raises InputError for anything but numbers."""
-    if isinstance(values, Tensor):
-        sparse = values.layout != torch.strided
-        if sparse or values.is_quantized or values.is_nested or values.is_meta:
-            kind = "sparse, quantized or nested one; use .to_dense()"
-            if values.is_meta:
-                kind = "meta tensor, which holds no values; load them first"
-            raise InputError(f"inputs must be a dense tensor, got a {kind}")
+    kind, is_tensor = type(values).__name__, isinstance(values, Tensor)
+    several = isinstance(values, (Mapping, Inputs, Dataset, DataLoader))
+    if several or (hasattr(values, "column_names") and hasattr(values, "with_format")):
+        raise InputError(
+            f"inputs must be one tensor, array or table without their labels, got {kind}; give one "
+            "column of a data set, as data['x'], or il.Prepared(data) to a network of several "
+            "inputs"
+        )
+    if is_tensor:
+        unusual = values.is_quantized or values.is_nested or values.is_meta
+        odd = unusual or values.layout != torch.strided
+    else:  # NumPy would take what is masked as it is
+        odd = isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray")
+    if odd:
+        raise InputError(
+            f"inputs must be dense and complete, got a {kind} that is sparse, masked, quantized, "
+            "nested or on meta; convert it first, as by .to_dense(), .toarray() or .filled(0)"
+        )
+    if is_tensor:
         if not values.is_inference():
             return values.detach()
         with torch.inference_mode(False):  # a copy that can be learned from
             return values.clone()
-    if isinstance(values, (Mapping, Inputs)):
-        raise InputError(
-            f"inputs must be one tensor or array, got {type(values).__name__}; give the tensor "
-            "alone, or whole tensors as il.Prepared(data) to a network of several inputs"
-        )
-    # NumPy would take what is masked as it is.
-    if isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray"):
-        way = ".toarray()" if hasattr(values, "toarray") else ".filled(0)"
-        line = f"inputs must be a dense array without missing values, got {type(values).__name__}"
-        raise InputError(f"{line}; convert it, as by {way}")
-    if hasattr(values, "column_names") and hasattr(values, "with_format"):
-        names = ", ".join(values.column_names or ())
-        raise InputError(f"inputs must be one column of the data set, as data['x'], out of {names}")
-    if isinstance(values, (Dataset, DataLoader)):
-        kind = type(values).__name__
-        raise InputError(f"inputs must be a tensor or array, without their labels, got {kind}")
     if hasattr(values, "getbands"):  # one of Pillow's images
         return raw([values])[0]
     values = as_table(values)
@@ -290,16 +294,12 @@ def raw(values: Any) -> Tensor:
         array = np.require(values, requirements=["C", "W"])
         if array.dtype.kind in "biufc":
             return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
-        held = type(array.flat[0]).__name__.strip("_") if array.ndim and array.size else ""
-        line = f" of {held}" if held else "; load the file first" * isinstance(values, str)
-    except (TypeError, ValueError, RuntimeError) as error:
-        ragged = "inhomogeneous" in str(error) or "equal size" in str(error)
-        line = " whose parts differ in shape" * ragged
-        line += "; of (inputs, labels) give only inputs" * (ragged and isinstance(values, tuple))
-        if isinstance(values, np.ndarray):
-            line += f" of {values.dtype.type.__name__.strip('_')}"
+        held = f" of {type(array.flat[0]).__name__.strip('_')}" if array.ndim and array.size else ""
+    except (TypeError, ValueError, RuntimeError):
+        held = " whose parts are no numbers or differ in shape"
     raise InputError(
-        f"inputs must be a numeric tensor or array, got {type(values).__name__}{line}"
+        f"inputs must be a numeric tensor or array, without labels, got {kind}{held}; load files "
+        "and make numbers of words first"
     ) from None
 
 
@@ -321,10 +321,7 @@ def upright(image: Any) -> Any:
 
 
 def pixels_of_images(images: Sequence[Any], grey: bool, size: int | None = None) -> np.ndarray:
-    """(n, c, h, w) uint8 of Pillow's images, grey or RGB.
-
-    - `size`: of the centre square that is kept, after the shorter side is resized to it.
-    """
+    """(n, c, h, w) uint8 of Pillow's images, grey or RGB; size: of a centre square that is kept."""
     from PIL import Image, ImageOps
 
     pixels = []
@@ -344,7 +341,7 @@ def pixels_of_images(images: Sequence[Any], grey: bool, size: int | None = None)
 
 
 def _numbers_of_table(table: Any) -> np.ndarray:
-    """The numbers of a DataFrame. Raises InputError that names a column of anything else."""
+    """The numbers of a DataFrame. Raises InputError that names a cell of anything else."""
     numbers = [name for name in table.columns if isinstance(name, int)]
     if numbers != sorted(numbers) == list(range(len(table.columns))):
         shown = ", ".join(map(str, numbers[:8]))
@@ -354,27 +351,33 @@ def _numbers_of_table(table: Any) -> np.ndarray:
         return values
     # Columns of several types, such as truth values and numbers that may be missing.
     columns = []
-    for place, name in enumerate(table.columns):
+    for name, cells in zip(table.columns, values.T, strict=True):
         try:
-            if any(isinstance(value, str) for value in values[:, place]):
+            if any(isinstance(cell, str) for cell in cells):
                 raise TypeError
-            columns.append(values[:, place].astype(np.float64))
+            columns.append(cells.astype(np.float64))
         except (TypeError, ValueError):
+            row = next((row for row, cell in enumerate(cells) if not is_number(cell)), 0)
             raise InputError(
-                f"column {str(name)!r} of the table has values that are missing or no numbers; "
-                "fill what is missing, and encode words, dates and categories as numbers, as with "
-                "pandas.get_dummies"
+                f"row {row + 1}, column {shorten(str(name))!r} holds {shorten(str(cells[row]))!r}, "
+                "expected a number and no text; fill what is missing, and encode words, dates and "
+                "categories as numbers, as with pandas.get_dummies"
             ) from None
     return np.stack(columns, axis=1)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell, or its text, is a number."""
+    try:
+        return not math.isnan(float(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def as_inputs(values: Any) -> Tensor:
     """Inputs as a float tensor: uint8 pixels are scaled to [0, 1], other numbers become float32.
 
-    - `values`: (n, ...) numbers; n may be 0. Half precision stays as it is.
-
-    Raises InputError for anything but numbers, for NaN or infinite values, for a single number, and
-    for a shape in which an input holds no number.
+    Half precision stays. Raises InputError for anything but finite numbers of shape (n, ...).
     """
     tensor = raw(values)
     if not tensor.dim():
@@ -398,8 +401,8 @@ def as_inputs(values: Any) -> Tensor:
 def as_network_inputs(values: Any) -> Tensor | Inputs:
     """`as_inputs` of one tensor, or of each tensor of a dictionary or `Inputs`.
 
-    Among several inputs integers and booleans stay as they are. Raises InputError as `as_inputs`
-    does, for different numbers of rows, and for uint8, which may be ids as well as pixels.
+    Among several inputs integers and booleans stay as they are, and uint8, which may be ids as well
+    as pixels, is refused.
     """
     if isinstance(values, Mapping):
         values = Inputs(**values)
@@ -421,20 +424,14 @@ def _one_of_several(values: Any) -> Tensor:
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 
-def to_tensor_and_dtype_kind(values: Any) -> tuple[Tensor, bool, bool]:
-    """`as_inputs`, whether the values are uint8, and whether they are other integers."""
+def to_tensor_and_dtype_kind(values: Any) -> tuple[Any, bool, bool]:
+    """`as_network_inputs`, whether the values are uint8, and whether they are other integers."""
+    if isinstance(values, (Mapping, Inputs)):
+        return as_network_inputs(values), False, False
     tensor = raw(values)
     pixels = tensor.dtype == torch.uint8
     floats = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool
     return as_inputs(tensor), pixels, not floats and not pixels
-
-
-def generator_states() -> tuple[Any, ...]:
-    """The states of the global generators of torch, NumPy and Python, which can be compared."""
-    numpy_state: Any = np.random.get_state(legacy=True)
-    kind, keys, *rest = numpy_state
-    numbers = torch.default_generator.get_state().numpy().tobytes()
-    return numbers, (kind, keys.tobytes(), *rest), random.getstate()
 
 
 @contextmanager
@@ -453,21 +450,17 @@ def drawing(seed: int) -> Iterator[None]:
 
 
 def data_fingerprint(examples: Examples | StreamedExamples) -> str:
-    """The SHA-256 of a data set, as 64 hexadecimal digits.
+    """The SHA-256 of inputs and labels in their order, as 64 hexadecimal digits.
 
-    It covers type, shape and bytes of inputs and labels in their order, and not the augmentation.
     Of `StreamedExamples` it covers the labels only, because reading all inputs would take an epoch.
     """
     labels = label_array(examples.labels)
+    inputs = examples.inputs if isinstance(examples, Examples) else Inputs()
+    tensors = dict(inputs.items() if isinstance(inputs, Inputs) else [("", inputs)])
     kind = [type(examples).__name__]
-    tensors: tuple[Tensor, ...] = ()
-    if isinstance(examples, Examples):
-        inputs = examples.inputs
-        named = inputs.items() if isinstance(inputs, Inputs) else [("", inputs)]
-        kind += [f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in named]
-        tensors = inputs.tensors if isinstance(inputs, Inputs) else (inputs,)
+    kind += [f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()]
     digest = hashlib.sha256(json.dumps([kind, labels.tolist()]).encode())
-    for tensor in tensors:
+    for tensor in tensors.values():
         digest.update(bytes_of(tensor))
     return digest.hexdigest()
 

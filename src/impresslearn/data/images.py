@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from impresslearn.checks import composed
-from impresslearn.data.examples import pixels_of_images, upright
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import (
     ImpressLearnError,
@@ -25,159 +24,119 @@ from impresslearn.errors import (
 )
 from impresslearn.files import reason_of
 
-if TYPE_CHECKING:
-    from PIL import Image as PillowImage
-
-SUFFIXES = frozenset(
-    {
-        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".avif", ".jp2"),
-        *(".ppm", ".pgm", ".pbm", ".pnm", ".tif", ".tiff"),
-    }
+SUFFIXES = (
+    *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"),
+    *(".pnm", ".ppm", ".tif", ".tiff", ".webp"),
 )
 
 
-def existing(path: str | Path) -> Path:
-    """The path of a file or folder. Raises MissingDataError if there is none."""
+@contextmanager
+def reading(path: str | Path) -> Iterator[Path]:
+    """The path of a file or folder; an exception while it is read becomes a line that names it."""
     path = Path(path)
-    with naming(path):
+    try:
         if not path.exists():
             raise MissingDataError(f"there is no file or folder {path}")
-        if path.is_file() and not path.stat().st_size:
-            raise InputError(f"{path} is empty: it has no bytes")
-    return path
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Turns an exception while a file or folder is read into one line that names it."""
-    try:
-        yield
+        yield path
     except ImpressLearnError as error:
         if str(path) in str(error):
             raise
         raise type(error)(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
-    except ValueError as error:
-        # NumPy has a line for reading objects and another one for mapping them.
-        if not any(words in str(error) for words in ("allow_pickle", "Python objects in dtype")):
-            raise InputError(f"cannot read {path}: {reason_of(error)}") from None
-        line = "holds Python objects, which could run code; save arrays of numbers or of strings"
-        raise InputError(f"{path} {line}") from None
     except Exception as error:  # NumPy, pandas and Pillow raise almost anything for damaged bytes
-        raise InputError(f"cannot read {path}: {reason_of(error)}") from None
+        line = reason_of(error)
+        if "pickle" in line or "Python objects" in line:
+            line = "Python objects could run code; save arrays of numbers or of strings"
+        raise InputError(f"cannot read {path}: {line}") from None
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each sub-folder, both sorted by name; hidden files are left out.
-
-    Raises MissingDataError for a missing folder, InputError if a sub-folder, or the whole
-    folder, holds no image.
-    """
+    """The image files of each sub-folder, both sorted by name; hidden files are left out."""
     expected = f"expected {folder}/CLASS/IMAGE files"
-    if not folder.exists():
-        raise MissingDataError(f"no image folder at {folder}; {expected}")
     if not folder.is_dir():
-        raise InputError(f"{folder} is a file, no image folder; load it and give (inputs, labels)")
+        line = f"no image folder at {folder}; {expected}"
+        raise MissingDataError(f"{line}, or load the file and give (inputs, labels)")
     images: dict[str, list[Path]] = {}
     for directory in sorted(folder.iterdir()):
         if directory.is_dir() and not directory.name.startswith("."):
-            place = f"below {directory}; {expected}"
-            below = [each.name for each in sorted(directory.iterdir()) if each.is_dir()]
-            if below:
-                place += f", or give {directory} if its folders are the classes"
-            images.setdefault(composed(directory.name), []).extend(flat_images(directory, place))
-            if below:
-                names = f"{len(below)} ({', '.join(below[:5])})"
-                warn_caller(f"folders in {directory} are not searched: {names}; {expected}")
+            files = flat_images(directory, f"; {expected}, or give {directory} if it holds classes")
+            images.setdefault(composed(directory.name), []).extend(files)
     if not images:
         raise InputError(f"no image below {folder}; {expected}")
     return images
 
 
-def flat_images(folder: Path, place: str = "") -> list[Path]:
+def flat_images(folder: Path, hint: str = "") -> list[Path]:
     """The image files of a folder, sorted by name; its sub-folders are not searched."""
     files: list[Path] = []
-    others: list[Path] = []
+    others: list[str] = []
     for file in sorted(folder.iterdir()):
-        if file.is_file() and not file.name.startswith("."):
-            (files if file.suffix.lower() in SUFFIXES else others).append(file)
-    line = ""
-    if others:
-        kinds = ", ".join(sorted({file.suffix or "none" for file in others})[:5])
-        line = (
-            f"{len(others)} of the files in {folder} are no images by their suffix ({kinds}); "
-            f"{' '.join(sorted(SUFFIXES))} are read"
-        )
+        if file.suffix.lower() in SUFFIXES and file.is_file() and file.name[0] != ".":
+            files.append(file)
+        elif file.name[0] != ".":
+            others.append(file.name)
+    line = f"{len(others)} entries of {folder} are no image files ({', '.join(others[:5])}); "
+    line += f"{' '.join(SUFFIXES)} are read"
     if not files:
-        where = place or f"in {folder} itself; give a folder with image files in it"
-        raise InputError(f"no image {where}{f'; {line}' if line else ''}")
-    if line:
+        raise InputError(f"no image in {folder} itself{hint}{f'; {line}' if others else ''}")
+    if others:
         warn_caller(line)
     return files
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles(Dataset):
-    """Image files as pairs of a tensor (c, h, w) and the name of the file's folder.
+    """Image files as pairs of a uint8 tensor (c, h, w) and the name of the file's folder.
+
+    Transparency is dropped; images are turned as their Exif tag says.
 
     - `files`: paths of images.
-    - `shape`: (height, width) of all images, unless the preprocessing has a size.
-    - `preprocessing`: its `size` resizes and crops, its `shape` and normalisation are applied, and
-      a shape with one number per pixel makes images grey. Without both, pixels stay uint8.
+    - `layout`: its `size` resizes and crops; without one all images need the shape of the first. A
+      `shape` with one number per pixel makes images grey.
     """
 
     files: Sequence[Path]
-    shape: tuple[int, int]
-    preprocessing: Preprocessing
+    layout: Preprocessing
 
     @property
     def targets(self) -> list[str]:
         """The label of each file."""
         return [file.parent.name for file in self.files]
 
+    @cached_property
+    def shape(self) -> torch.Size:
+        """The shape of the first image."""
+        return self._pixels(self.files[0]).shape
+
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, str]:
-        path, wanted = self.files[index], self.preprocessing
-        grey = wanted.shape is not None and prod(wanted.shape) == prod(self.shape)
-        with naming(path), _opened(path) as image:
-            if wanted.size is None and image.size != self.shape[::-1]:
-                (width, height), (first, other) = image.size, self.shape
-                raise InputError(
-                    f"{path} has {width}x{height} pixels, the first image {other}x{first}; "
-                    "give one size to all, by size=64 of Preprocessing or from_folder, or by "
-                    "--prepare size=64"
-                )
-            pixels = torch.from_numpy(pixels_of_images([image], grey, wanted.size)[0])
-            if wanted.shape is not None or wanted.normalises:
-                pixels = wanted.arranged(pixels[None].float() / 255)[0]
+        path = self.files[index]
+        pixels = self._pixels(path)
+        if pixels.shape != self.shape:
+            sizes = [f"{width}x{height}" for _, height, width in (pixels.shape, self.shape)]
+            raise InputError(
+                f"{path} has {sizes[0]} pixels, the first image {sizes[1]}; give one size to all, "
+                "by size=64 of Preprocessing or from_folder, or by --prepare size=64"
+            )
         return pixels, path.parent.name
 
+    def _pixels(self, path: Path) -> Tensor:
+        try:
+            from PIL import Image
+        except ImportError:
+            raise MissingDependencyError(
+                "reading images needs pillow: pip install 'impresslearn[vision]'"
+            ) from None
+        # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the
+        # pixels.
+        with reading(path), path.open("rb") as stream:
+            return torch.from_numpy(self.layout.pixels_of([Image.open(stream)])[0])
 
-def image_files(files: Sequence[Path], preprocessing: Preprocessing | None = None) -> ImageFiles:
-    """The files as a data set, in which all images have the shape of the first.
 
-    Transparency is dropped; images are turned as their Exif tag says. Raises InputError for a first
-    file that is not an image, MissingDependencyError without Pillow.
-    """
-    preprocessing = preprocessing or Preprocessing()
-    if preprocessing.size is not None:
-        return ImageFiles(files, (preprocessing.size, preprocessing.size), preprocessing)
-    with naming(files[0]), _opened(files[0]) as first:
-        return ImageFiles(files, (first.height, first.width), preprocessing)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[PillowImage.Image]:
-    """An image, upright and with 8 bits per channel."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingDependencyError(
-            "reading images needs pillow: pip install 'impresslearn[vision]'"
-        ) from None
-    # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the pixels.
-    with path.open("rb") as stream:
-        yield upright(Image.open(stream))
+def image_folder(folder: Path, layout: Preprocessing | None = None) -> ImageFiles:
+    """The images FOLDER/CLASS/IMAGE; errors are those of `class_images`."""
+    files = chain.from_iterable(class_images(folder).values())
+    return ImageFiles(list(files), layout or Preprocessing())

@@ -19,31 +19,23 @@ Label = int | str
 def label_array(labels: Any) -> np.ndarray:
     """Labels as a (n,) array of int64 or of strings.
 
-    - `labels`: integers, booleans, whole floats or strings, one per example: a list, an array or a
-      tensor of shape (n,) or (n, 1). Strings come back in Unicode's form NFC.
-
-    Raises InputError for several kinds of labels ([1, "1"]), for floats that are not whole, for
-    numbers beyond 64 bits, and for one-hot rows.
+    - `labels`: integers of 64 bits, booleans, whole floats or strings, all of one kind: a list, an
+      array or a tensor of shape (n,) or (n, 1). Strings come back in Unicode's form NFC.
     """
     if isinstance(labels, np.ma.MaskedArray):
         raise InputError("labels must not be masked; leave out the examples without one")
-    if isinstance(labels, (list, tuple)):
-        return _from_values(labels)
     if isinstance(labels, Tensor):
         labels = labels.detach().cpu()
         # NumPy has no bfloat16.
         labels = (labels.float() if labels.is_floating_point() else labels).numpy()
-    array = np.asarray(labels)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.dtype == object and not array.ndim:
-        kind = type(labels).__name__
-        raise InputError(f"labels must be one per example, in a list or array, got {kind}")
-    if array.ndim != 1:
-        raise _wrong_shape(array.shape)
-    if array.dtype.kind not in "ib":  # other kinds may hold values that int64 cannot keep apart
-        return _from_values(array.tolist())
-    return array.astype(np.int64)
+    if not isinstance(labels, (list, tuple)):
+        labels = np.asarray(labels)
+        if labels.ndim != 1 and labels.shape[1:] != (1,):
+            raise _wrong_shape(labels.shape)
+        if labels.dtype.kind in "ib":  # other kinds may hold values that int64 cannot keep apart
+            return labels.ravel().astype(np.int64)
+        labels = labels.ravel().tolist()
+    return _from_values(labels)
 
 
 def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
@@ -52,39 +44,31 @@ def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
 
 
 def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
-    """The classes of a training set, by its labels (n,).
-
-    Raises InputError for a single class, and for more classes than outputs (None for no limit).
-    """
+    """The classes of a training set, at least two and at most `outputs` (None for no limit)."""
     classes = classes_of(labels)
     if len(classes) < 2:
         raise InputError(f"a task needs at least two classes; all labels are {classes[0]!r}")
-    if outputs is not None and len(classes) > outputs:
-        raise InputError(
-            f"the task has {len(classes)} classes, the network {outputs} outputs, which cannot "
-            f"change; make a new one with num_classes={len(classes)}"
-        )
-    return classes
+    return _fitting(classes, outputs)
 
 
 def grown_classes(
     known: tuple[Label, ...], added: tuple[Label, ...], outputs: int | None
 ) -> tuple[Label, ...]:
-    """The classes of a task, followed by the classes that only the new data have.
-
-    Raises InputError for integers where the task has strings or the reverse, and for more classes
-    than outputs (None for no limit).
-    """
+    """The classes of a task, followed by the classes that only the new data have."""
     if type(known[0]) is not type(added[0]):
         raise InputError(
             f"the task's labels are like {known[0]!r}, the labels of the new data like "
             f"{added[0]!r}; give them as the task has them"
         )
-    classes = known + tuple(label for label in added if label not in known)
-    if outputs is not None and len(classes) > outputs:
+    return _fitting(known + tuple(label for label in added if label not in known), outputs)
+
+
+def _fitting(classes: tuple[Label, ...], outputs: int | None) -> tuple[Label, ...]:
+    count = len(classes)
+    if outputs is not None and count > outputs:
         raise InputError(
-            f"the task would have {len(classes)} classes, the network {outputs} outputs, which "
-            f'cannot change; make a new one with head="own", or with num_classes={len(classes)}'
+            f"the task has {count} classes, the network {outputs} outputs, which cannot change; "
+            f'make a new one with head="own", or with num_classes={count}'
         )
     return classes
 
@@ -149,6 +133,5 @@ def _plain(value: Any, count: int) -> Any:
 
 
 def _wrong_shape(shape: tuple[int, ...]) -> InputError:
-    one_hot = len(shape) == 2 and shape[1] > 1
-    hint = "for one-hot rows give labels.argmax(1)" if one_hot else "give a list with one each"
-    return InputError(f"labels must be one per example, shape (n,), got shape {shape}; {hint}")
+    line = f"labels must be one per example, shape (n,), got shape {shape}"
+    return InputError(f"{line}; give a list of them, or labels.argmax(1) of one-hot rows")

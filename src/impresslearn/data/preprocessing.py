@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from impresslearn.checks import (
     check_flag,
@@ -31,6 +30,7 @@ from impresslearn.data.examples import (
     StreamedExamples,
     as_inputs,
     as_table,
+    one_tensor,
     pixels_of_images,
     raw,
     to_tensor_and_dtype_kind,
@@ -46,6 +46,8 @@ RANGE_TOLERANCE = 1e-3
 ROUNDING = 1e-13
 # A spread below this share of a mean needs all digits of the mean.
 FAR = 1e-3
+# A smaller one would make infinite inputs of ordinary ones.
+SMALLEST_STD = 1e-30
 FLOAT_STEP = torch.finfo(torch.float32).eps
 # Pixels per side that images are resized to at most.
 LARGEST_SIZE = 8192
@@ -74,7 +76,7 @@ class Preprocessing:
     - `columns`: names of a table's columns in the order of the inputs. DataFrames and files with
       these names may have them in any order. None by default.
 
-    Raises InputError for sizes out of range, numbers that are not finite, and a std not above 0.
+    Raises InputError for sizes out of range, numbers that are not finite, and a std below 1e-30.
     """
 
     shape: Sequence[int] | None = None
@@ -138,28 +140,19 @@ class Preprocessing:
         std, mean = torch.std_mean(values, correction=0)
         if not std > ROUNDING * mean.abs():
             raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
-        if values.dim() > 2:
-            # Rows of an image look like channels (n, channels, time), but pixels have one scale.
-            low, high = map(float, values.aminmax())
-            in_range = pixels or made.pixels or (low >= 0 and high <= 1)
-            values = values.new_zeros(1, 1) if in_range else values.movedim(1, -1).flatten(0, -2)
-        if values.dim() != 2 or not _differ_in_scale(values):
-            digits = 6 if std > FAR * mean.abs() else 9
-            return replace(made, mean=_rounded(mean, digits), std=_rounded(std, 6))
-        stds, means = torch.std_mean(values, dim=0, correction=0)
+        # Rows of an image look like channels (n, channels, time), but pixels have one scale.
+        low, high = map(float, values.aminmax())
+        one_scale = values.dim() > 2 and (pixels or made.pixels or (low >= 0 and high <= 1))
+        columns = values.reshape(-1, 1)
+        if not one_scale and values.dim() > 1:
+            channels = values.movedim(1, -1).flatten(0, -2)
+            columns = channels if _differ_in_scale(channels) else columns
+        stds, means = torch.std_mean(columns, dim=0, correction=0)
         # A column that does not vary here, but for rounding, is measured by its value.
         varies = stds > FLOAT_STEP * means.abs()
         stds = torch.where(varies, stds, torch.where(means == 0, 1.0, means.abs()))
-        return replace(
-            made,
-            mean=[_rounded(mean, 9) for mean in means],
-            std=[_rounded(std, 9) for std in stds],
-        )
-
-    @property
-    def layout(self) -> Preprocessing:
-        """The shape and size alone, with which image files are read."""
-        return Preprocessing(self.shape, size=self.size)
+        digits = 9 if columns.shape[1] > 1 or std <= FAR * mean.abs() else 6
+        return replace(made, mean=_rounded(means, digits), std=_rounded(stds, digits))
 
     @property
     def normalises(self) -> bool:
@@ -179,27 +172,20 @@ class Preprocessing:
         """Raw inputs as the network takes them, in a new float tensor.
 
         - `inputs`: (n, ...) numbers, or a table with the names of `columns`.
-
-        Raises InputError for anything but finite numbers, inputs that `pixels` refuses, a shape
-        that would have to be shuffled, and another number of channels or columns than of means.
         """
         return self.prepare(*to_tensor_and_dtype_kind(self.ordered(inputs)))
 
     def ordered(self, inputs: Any) -> Any:
-        """A table, such as a DataFrame, with its columns in the order of `columns`.
+        """A table with its columns in the order of `columns`, or the pixels of Pillow's images.
 
-        Pillow's images become pixels as image files do: of `size`, and grey where `shape` is.
-        Anything else comes back as it is. Raises InputError for other names.
+        Anything else comes back as it is.
         """
         images: Any = [inputs] if hasattr(inputs, "getbands") else inputs
         if getattr(images, "dtype", None) == np.dtype(object):  # a column
             images = images.tolist()
         if isinstance(images, (list, tuple)) and images and hasattr(images[0], "getbands"):
-            if self.size is None and self.shape is None:
-                return images
-            width, height = (self.size, self.size) if self.size else images[0].size
-            grey = self.shape is not None and math.prod(self.shape) == width * height
-            return pixels_of_images(images, grey, self.size)
+            unchanged = self.size is None and self.shape is None
+            return images if unchanged else self.pixels_of(images)
         names = names_of(inputs)
         if self.columns is None or not names:
             return inputs
@@ -214,38 +200,27 @@ class Preprocessing:
         key_of = dict(zip(names, table.columns, strict=True))
         return table[[key_of[name] for name in self.columns]]
 
-    def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
-        """Raw labelled examples as the network takes them, streamed ones while they are read.
+    def pixels_of(self, images: Sequence[Any]) -> np.ndarray:
+        """(n, c, h, w) uint8 of Pillow's images of `size`: grey if `shape` is, else RGB."""
+        width, height = (self.size, self.size) if self.size else images[0].size
+        grey = self.shape is not None and math.prod(self.shape) == width * height
+        return pixels_of_images(images, grey, self.size)
 
-        An augmentation gets prepared inputs.
-        """
+    def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
+        """Raw labelled examples as the network takes them, streamed ones while they are read."""
         if isinstance(examples, Examples):
             inputs = self.prepare(examples.inputs, examples.pixels, examples.integers)
             return replace(examples, inputs=inputs)
         self._check_kind(examples.pixels)
-        return replace(examples, dataset=_PreparedItems(examples.dataset, self))
+        return replace(examples, steps=(*examples.steps, self.apply))
 
     def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Tensor:
-        """Prepares the inputs of `Examples`.
-
-        - `values`: (n, ...) floating point.
-        - `pixels`: whether they came as uint8, and have been scaled to [0, 1].
-        - `integers`: whether they came as integers of another type (False).
-        """
-        if isinstance(values, Inputs):
-            line = "give the tensor alone, or il.Prepared(data) to a network of several inputs"
-            raise InputError(f"the learner takes one tensor or table, got {values}; {line}")
+        """Prepares the inputs of `Examples`, whose flags are `pixels` and `integers`."""
+        values = one_tensor(values)
         self._check_kind(pixels)
         if self.pixels and not pixels:
             values = self._scaled(values, integers)
-        arranged = self.arranged(values)
-        try:
-            return as_inputs(arranged)
-        except InputError:
-            if not self.normalises or not values.isfinite().all():
-                raise
-            line = f"mean {self.mean} and std {self.std} make inputs infinite; give others"
-            raise InputError(line) from None
+        return as_inputs(self.arranged(values))
 
     def arranged(self, inputs: Tensor) -> Tensor:
         """Float inputs (n, ...) in the shape asked for, and normalised."""
@@ -291,40 +266,22 @@ class ImpliedPreprocessing(Preprocessing):
 def with_form(preprocessing: Preprocessing | None, form: Mapping[str, Any]) -> Preprocessing | None:
     """A learner's preprocessing, and what its first task says of raw inputs.
 
-    - `form`: "pixels", for a learner without a preprocessing, "columns" of a table and "shape" of
-      what the network flattens, if known.
+    - `form`: "pixels" without a preprocessing, "columns" of a table, "shape" before it is flattened
     """
-    columns, shape = tuple(form.get("columns", ())) or None, tuple(form.get("shape", ())) or None
-    if preprocessing is None:
-        pixels = form.get("pixels")
-        return None if pixels is columns is shape is None else _implied(shape, pixels, columns)
-    return _formed(preprocessing, preprocessing.columns or columns, preprocessing.shape or shape)
+    shape = getattr(preprocessing, "shape", None) or tuple(form.get("shape", ())) or None
+    columns = getattr(preprocessing, "columns", None) or tuple(form.get("columns", ())) or None
+    return _formed(preprocessing, shape, form.get("pixels"), columns)
 
 
-# Made once, as each prediction asks for it.
-@lru_cache(maxsize=64)
-def _implied(shape: Any, pixels: bool | None, columns: Any) -> Preprocessing:
+@lru_cache(maxsize=64)  # each prediction asks for it
+def _formed(
+    preprocessing: Preprocessing | None, shape: Any, pixels: bool | None, columns: Any
+) -> Preprocessing | None:
+    if preprocessing is not None:
+        return replace(preprocessing, columns=columns, shape=shape)
+    if pixels is columns is shape is None:
+        return None
     return ImpliedPreprocessing(shape, pixels=pixels, columns=columns)
-
-
-@lru_cache(maxsize=64)
-def _formed(preprocessing: Preprocessing, columns: Any, shape: Any) -> Preprocessing:
-    return replace(preprocessing, columns=columns, shape=shape)
-
-
-@dataclass(frozen=True, eq=False)
-class _PreparedItems(Dataset):
-    """A data set of raw inputs and labels, whose inputs are prepared when they are read."""
-
-    dataset: Any
-    preprocessing: Preprocessing
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
-        value, label = self.dataset[index]
-        return self.preprocessing.apply(raw(value)[None])[0], label
 
 
 def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -372,8 +329,8 @@ def names_of(table: Any) -> tuple[str, ...]:
     return () if names == tuple(range(len(names))) else tuple(composed(str(each)) for each in names)
 
 
-def _rounded(value: Tensor, digits: int) -> float:
-    return float(f"{value:.{digits}g}")
+def _rounded(values: Tensor, digits: int) -> tuple[float, ...]:
+    return tuple(float(f"{value:.{digits}g}") for value in values)
 
 
 def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
@@ -395,8 +352,8 @@ def _numbers(name: str, values: Any) -> float | tuple[float, ...]:
         values = values.tolist()
     values = _items(name, values, "[0.5, 0.4]") if isinstance(values, (tuple, list)) else [values]
     numbers = tuple(check_number(f"{name} (one, or one per channel)", value) for value in values)
-    if name == "std" and min(numbers) <= 0:
-        raise InputError(f"std must be above 0, got {min(numbers):g}")
+    if name == "std" and min(numbers) < SMALLEST_STD:
+        raise InputError(f"std must be at least {SMALLEST_STD:g}, got {min(numbers):g}")
     return numbers[0] if len(numbers) == 1 else numbers
 
 

@@ -200,12 +200,9 @@ def advise(
     if isinstance(tasks, list) and all(isinstance(each, tuple) for each in tasks):
         raise InputError(f"tasks must be a dictionary {{name: data}}, got a list of {len(tasks)}")
     labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
-    layout = preprocessing.layout if isinstance(preprocessing, Preprocessing) else None
     data = {}
     for name, of in labelled.items():
-        if layout is not None and isinstance(of, (tuple, list)) and len(of) == 2:
-            of = layout.ordered(of[0]), of[1]
-        data[name] = as_examples(of, layout=layout)
+        data[name] = as_examples(of, layout=preprocessing)
     largest_first = sorted(data, key=lambda name: -len(data[name]))
     if not data:
         raise InputError("tasks must hold at least one task, got none")
@@ -218,7 +215,7 @@ def advise(
     basis_tasks = {name: data[name] for name in largest_first[:count]}
     common: dict[str, Any] = {"preprocessing": preprocessing, "seed": seed, "shape": ()}
     if network is None:  # one is made for the data
-        common["shape"], common["classes"] = sizes_of(data)
+        common["shape"], common["classes"] = sizes_of(data, preprocessing)
     else:
         common |= {"backbone": network, "classes": network.num_classes}
 
@@ -275,10 +272,14 @@ def advise(
     return Advice(points, budget, by_size, skipped, used, common)
 
 
-def sizes_of(tasks: Mapping[str, Data]) -> tuple[Sequence[int], int]:
-    """The shape of one input of the first task, and the most classes of a task."""
+def sizes_of(
+    tasks: Mapping[str, Data], preprocessing: Preprocessing | None
+) -> tuple[Sequence[int], int]:
+    """The shape of one prepared input of the first task, and the most classes of a task."""
     inputs = next(iter(tasks.values())).inputs_at(np.array([0]))
-    return one_tensor(inputs)[0].shape, max(len(classes_of(task.labels)) for task in tasks.values())
+    shape = preprocessing.shape if preprocessing is not None else None
+    most = max(len(classes_of(task.labels)) for task in tasks.values())
+    return shape or one_tensor(inputs)[0].shape, most
 
 
 def _trials(

@@ -56,9 +56,7 @@ def checked_examples(
     """
     if isinstance(data, Prepared):
         data, preprocessing = data.data, None
-    if preprocessing is not None and isinstance(data, (tuple, list)) and len(data) == 2:
-        data = preprocessing.ordered(data[0]), data[1]
-    examples = as_examples(data, layout=None if preprocessing is None else preprocessing.layout)
+    examples = as_examples(data, layout=preprocessing)
     if isinstance(examples, Examples) and isinstance(examples.inputs, Features):
         return replace(examples, inputs=checked_features(backbone, examples.inputs))
     if preprocessing is not None:

@@ -7,17 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.checks import check_mapping, check_name, composed
-from impresslearn.data import (
-    MEMORY_LIMIT,
-    Augmentation,
-    Label,
-    Preprocessing,
-    as_examples,
-    classes_of,
-)
-from impresslearn.data.images import class_images, image_files
+from impresslearn.data import Label, Preprocessing, as_examples, classes_of, label_array
+from impresslearn.data.images import image_folder
 from impresslearn.errors import InputError, MissingDataError, error_prefix
-from impresslearn.streams.stream import LabelledData, Loader, Stream, Task
+from impresslearn.streams.stream import Loader, Stream, Task
 
 
 def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream:
@@ -26,21 +19,15 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
     - tasks: task name -> (train, test), in the order of the mapping; each part is anything that
       `as_examples` takes
     - name: of the stream
-
-    Raises InputError that names the task and the part for unusable data, for another number of
-    parts, and for test labels that the training part lacks.
     """
     check_mapping("tasks", tasks, "{name: (train, test)}")
     made = []
     for task, parts in tasks.items():
         task = check_name(task)
-        count = len(parts) if isinstance(parts, (tuple, list)) else 0
-        if count != 2:
-            got = f"{count} parts" if count else type(parts).__name__
-            raise InputError(f"task {task!r} needs (train, test), got {got}")
-        if all(hasattr(part, "shape") for part in parts):
-            line = "needs (train, test), each as (inputs, labels); got one pair of arrays"
-            raise InputError(f"task {task!r} {line}")
+        kinds = [type(part).__name__ for part in parts] if isinstance(parts, (tuple, list)) else []
+        if len(kinds) != 2 or all(hasattr(part, "shape") for part in parts):
+            line = f"needs (train, test), each as (inputs, labels); got {type(parts).__name__}"
+            raise InputError(f"task {task!r} {line} of {', '.join(kinds)}".removesuffix(" of "))
         loaders, labels = [], []
         for part, data in zip(("train", "test"), parts, strict=True):
             with error_prefix(f"task {task!r}, {part} of (train, test)"):
@@ -58,10 +45,9 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
     - size: pixels of the shorter side after resizing, of which the centre square is kept; by
       default images are not resized and must share one shape
 
-    Inputs are (n, 3, h, w) in [0, 1]. Raises MissingDataError for a missing folder, InputError for
-    a folder without images and for test classes that the training part lacks.
+    Inputs are (n, 3, h, w) in [0, 1].
     """
-    root, preprocessing = Path(root), Preprocessing(size=size)
+    root, layout = Path(root), Preprocessing(size=size)
     if not root.is_dir():
         raise MissingDataError(f"no folder {root}; expected {root}/TASK/train/CLASS/IMAGE files")
     made = []
@@ -70,32 +56,15 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
             continue
         loaders, labels = [], []
         for part in ("train", "test"):
-            images = class_images(folder / part)
-            files = [file for class_files in images.values() for file in class_files]
-            loaders.append(partial(load_images, files, preprocessing))
-            labels.append(tuple(images))
+            labels.append(classes_of(label_array(image_folder(folder / part).targets)))
+            loaders.append(partial(as_examples, folder / part, layout=layout))
         made.append(_task(composed(folder.name), loaders, labels))
     if not made:
         raise InputError(f"no task in {root}; expected {root}/TASK/train/CLASS/IMAGE files")
     return Stream(root.resolve().name, tuple(made))
 
 
-def load_images(
-    files: Sequence[Path],
-    preprocessing: Preprocessing,
-    augment: Augmentation | None = None,
-    memory_limit: int = MEMORY_LIMIT,
-) -> LabelledData:
-    """Image files as examples; a file's label is the name of its folder.
-
-    - memory_limit: files of more bytes in all are read anew in each epoch
-    """
-    examples = as_examples(image_files(files, preprocessing), memory_limit=memory_limit, workers=2)
-    return replace(examples, augment=augment)
-
-
 def _task(name: str, loaders: Sequence[Loader], labels: Sequence[tuple[Label, ...]]) -> Task:
-    """A task of two parts, train and test."""
     (train, test), (classes, test_labels) = loaders, labels
     for label in test_labels:
         if label not in classes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from impresslearn.data import Augmentation, Examples, classes_of
-from impresslearn.errors import InputError
+from impresslearn.data import Augmentation, Examples, Preprocessing, classes_of
 from impresslearn.streams.stream import Task
 
 Transform = Callable[[Tensor], Tensor]
@@ -30,14 +29,13 @@ class Pixels:
     - images: (n, c, h, w) uint8
     - labels: (n,) integers or strings
     - white: the pixel value that becomes 1
-    - mean, std: one number per channel, by which pixels in [0, 1] are normalised
+    - preprocessing: normalises pixels in [0, 1]
     """
 
     images: Tensor
     labels: np.ndarray
     white: float = 255.0
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     def subset(self, positions: np.ndarray) -> Pixels:
         """A copy of the examples at these positions."""
@@ -51,9 +49,7 @@ class Pixels:
         scaled = self.images.float().div_(self.white)
         if transform is not None:
             scaled = transform(scaled)
-        mean = torch.tensor(self.mean, dtype=torch.float32).view(-1, 1, 1)
-        std = torch.tensor(self.std, dtype=torch.float32).view(-1, 1, 1)
-        return Examples(scaled.sub_(mean).div_(std), self.labels, augment)
+        return Examples(self.preprocessing.arranged(scaled), self.labels, augment)
 
 
 def image_task(
@@ -73,33 +69,24 @@ def image_task(
 def rotate(images: Tensor, degrees: float) -> Tensor:
     """The images turned counter-clockwise about their centre, with bilinear interpolation.
 
-    - images: (n, c, h, w) floating point; corners that come in are 0
-    - degrees: 90 is `torch.rot90(images, 1, (-2, -1))` up to rounding
-
-    Raises InputError for another shape or for integer pixels.
+    Corners that come in are 0. 90 degrees are `torch.rot90(images, 1, (-2, -1))` up to rounding.
     """
-    _check_images(images)
-    if not images.is_floating_point():
-        raise InputError(f"rotate needs floating-point pixels, got {images.dtype}")
     count, channels, height, width = images.shape
-    grid = _rotation_grid(height, width, degrees).to(images)
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    # Normalised coordinates run from -1 to 1 on both axes, whatever the aspect ratio. In float64 a
+    # quarter turn lands on the pixels.
+    theta = torch.tensor(
+        [[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]],
+        dtype=torch.float64,
+    )
+    grid = F.affine_grid(theta[None], [1, 1, height, width], align_corners=False).to(images)
     # One grid serves all images if they are laid out as the channels of a single image.
     planes = images.reshape(1, count * channels, height, width)
     return F.grid_sample(planes, grid, align_corners=False).reshape(images.shape)
 
 
 def permute_pixels(images: Tensor, order: Tensor) -> Tensor:
-    """The images with pixel `order[j]` at place j (row by row), the same in every channel.
-
-    - images: (n, c, h, w) of any dtype
-    - order: (h * w,) int64, a permutation
-
-    Raises InputError for an order of another length.
-    """
-    _check_images(images)
-    pixels = images.shape[-2] * images.shape[-1]
-    if order.shape != (pixels,):
-        raise InputError(f"order must have shape ({pixels},), got {tuple(order.shape)}")
+    """The images with pixel `order[j]` at place j (row by row), the same in every channel."""
     return images.flatten(-2).index_select(-1, order.to(images.device)).reshape(images.shape)
 
 
@@ -108,17 +95,12 @@ def flip_and_shift(
 ) -> Tensor:
     """Mirrors each image left to right with chance 1/2 and shifts it, as pad and random crop do.
 
-    - batch: (n, c, h, w); a shift brings in the reflected border
+    - batch: (n, c, h, w), larger than `pixels`; a shift brings in the reflected border
     - generator: draws on its own device; None is torch's default, which a `DataLoader` seeds in
       each of its workers
     - pixels: the largest shift in each direction
-
-    Raises InputError for images of at most `pixels` pixels.
     """
-    _check_images(batch)
     count, _, height, width = batch.shape
-    if not 0 <= pixels < min(height, width):
-        raise InputError(f"a shift by {pixels} pixels needs larger images than {height}x{width}")
     source = torch.device("cpu") if generator is None else generator.device
     shape = (2, count, 1)
     shifts = torch.randint(-pixels, pixels + 1, shape, generator=generator, device=source)
@@ -131,19 +113,3 @@ def flip_and_shift(
     moved = crops[torch.arange(count, device=batch.device), :, rows, columns]
     # Mirrored after the crop: the other order would turn the sideways shifts round.
     return torch.where(mirror[:, :, None, None].bool(), moved.flip(-1), moved)
-
-
-def _rotation_grid(height: int, width: int, degrees: float) -> Tensor:
-    """(1, h, w, 2) sampling places, in float64 so that a quarter turn lands on the pixels."""
-    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    # Normalised coordinates run from -1 to 1 on both axes, whatever the aspect ratio.
-    theta = torch.tensor(
-        [[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]],
-        dtype=torch.float64,
-    )
-    return F.affine_grid(theta[None], [1, 1, height, width], align_corners=False)
-
-
-def _check_images(images: Tensor) -> None:
-    if images.ndim != 4:
-        raise InputError(f"images must have shape (n, c, h, w), got {tuple(images.shape)}")

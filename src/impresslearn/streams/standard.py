@@ -8,21 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 
-from impresslearn.checks import check_integer, check_number, clear_calls
-from impresslearn.data import classes_of
+from impresslearn.checks import check_integer, clear_calls
+from impresslearn.data import Preprocessing, classes_of
 from impresslearn.errors import InputError, MissingDataError
-from impresslearn.streams.draws import (
-    draw_angles,
-    draw_class_groups,
-    hold_out,
-    seeded,
-    spread_angles,
-)
+from impresslearn.streams.draws import draw_angles, draw_class_groups, hold_out, seeded
 from impresslearn.streams.pixels import Pixels, flip_and_shift, image_task, permute_pixels, rotate
 from impresslearn.streams.stream import Stream
 from impresslearn.streams.torchvision import channels_first, load_cifar100, load_mnist
@@ -49,9 +42,9 @@ def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None 
     - angles: integers from 0 to 359 in place of drawn angles; `tasks` is then not used.
 
     Inputs are (n, 1, 8, 8), scaled to [0, 1], turned with black corners, then normalised; labels
-    are 0 to 9. Raises InputError for settings outside these ranges.
+    are 0 to 9.
     """
-    chosen = spread_angles(tasks, seed) if angles is None else draw_angles(tasks, seed, angles)
+    chosen = draw_angles(tasks, seed, angles, spread=True)
     return _rotated("rotated_digits", _digits(seed), chosen)
 
 
@@ -86,8 +79,6 @@ def rotated_mnist(
     - angles: as in `rotated_digits`.
 
     Inputs are (n, 1, 28, 28), turned with black corners, then normalised; labels are 0 to 9.
-    Raises InputError for settings outside these ranges, MissingDataError without MNIST, and
-    MissingDependencyError without torchvision.
     """
     chosen = draw_angles(tasks, seed, angles)
     return _rotated("rotated_mnist", mnist_splits(root, download), chosen)
@@ -101,7 +92,7 @@ def permuted_mnist(
 
     - tasks: at least 1.
     - seed: of the orders; the order of task i depends on (seed, i) only.
-    - root, download: as in `rotated_mnist`, whose inputs, labels and errors it has.
+    - root, download: as in `rotated_mnist`, whose inputs and labels it has.
     """
     check_integer("tasks", tasks, 1)
     return _permuted("permuted_mnist", mnist_splits(root, download), tasks, seed)
@@ -131,20 +122,17 @@ def split_cifar100(
       train_labels (n,), test_images, test_labels and class_names. Accuracies on a subset are not
       accuracies on CIFAR-100.
     - classes: positions in the alphabetical list of classes, in place of a seeded order of all.
-    - mean, std: normalise each channel by these; set them for a pretrained network.
+    - mean, std: normalise by these, one number or one per channel; set them for a pretrained
+      network.
 
     Inputs are (n, 3, 32, 32), normalised; labels are the class names. `task.settings["classes"]`
-    has the classes in the order drawn. Raises InputError for settings outside these ranges,
-    MissingDataError without the data, and MissingDependencyError without torchvision.
+    has the classes in the order drawn.
     """
-    if len(mean) != 3 or len(std) != 3:
-        raise InputError(f"mean and std must be three numbers each, got {mean!r} and {std!r}")
-    means = tuple(check_number("mean", value) for value in mean)
-    deviations = tuple(check_number("std", value, 1e-6) for value in std)
     # Settings are checked before anything is read: the order does not depend on the names.
+    preprocessing = Preprocessing(mean=mean, std=std)
     groups = draw_class_groups(range(100), tasks, classes_per_task, seed, classes)
     splits = _cifar_subset(Path(root)) if subset else load_cifar100(root, download)
-    train, test = _normalised(splits, means, deviations)
+    train, test = (replace(part, preprocessing=preprocessing) for part in splits)
     # Alphabetical, whatever the order in which an archive lists its names.
     class_names = classes_of(train.labels)
     if len(class_names) != 100:
@@ -153,12 +141,10 @@ def split_cifar100(
     made = []
     for number, group in enumerate(groups):
         names = [class_names[place] for place in group]
-        in_train = np.flatnonzero(np.isin(train.labels, names))
-        in_test = np.flatnonzero(np.isin(test.labels, names))
-        parts = train.subset(in_train), test.subset(in_test)
+        part, tested = (each.subset(np.isin(each.labels, names)) for each in (train, test))
         settings = {"classes": names, "subset": subset}
-        task = image_task(f"cifar100-{number:02d}", *parts, settings, augment=augmentation)
-        made.append(task)
+        name = f"cifar100-{number:02d}"
+        made.append(image_task(name, part, tested, settings, augment=augmentation))
     return Stream("split_cifar100", tuple(made))
 
 
@@ -186,19 +172,17 @@ def _digits(seed: int) -> Splits:
 
     images, labels = load_digits(return_X_y=True)
     tensor = torch.from_numpy(images.astype(np.uint8)).reshape(-1, 1, 8, 8)
-    pixels = Pixels(tensor, labels.astype(np.int64), 16.0, DIGITS_MEAN, DIGITS_STD)
+    preprocessing = Preprocessing(mean=DIGITS_MEAN, std=DIGITS_STD)
+    pixels = Pixels(tensor, labels.astype(np.int64), 16.0, preprocessing)
     train, test = hold_out(pixels.labels, DIGITS_TEST, seed, "test")
     return pixels.subset(train), pixels.subset(test)
 
 
 def mnist_splits(root: str | Path, download: bool) -> Splits:
     """All of MNIST, upright."""
-    return _normalised(load_mnist(root, download), MNIST_MEAN, MNIST_STD)
-
-
-def _normalised(splits: Splits, mean: tuple[float, ...], std: tuple[float, ...]) -> Splits:
-    train, test = splits
-    return replace(train, mean=mean, std=std), replace(test, mean=mean, std=std)
+    preprocessing = Preprocessing(mean=MNIST_MEAN, std=MNIST_STD)
+    train, test = load_mnist(root, download)
+    return replace(train, preprocessing=preprocessing), replace(test, preprocessing=preprocessing)
 
 
 def _cifar_subset(root: Path) -> Splits:
@@ -212,7 +196,7 @@ def _cifar_subset(root: Path) -> Splits:
             for part in ("train", "test"):
                 images = channels_first(archive[f"{part}_images"])
                 splits.append(Pixels(images, names[archive[f"{part}_labels"]]))
-    except (LookupError, ValueError, TypeError, RuntimeError, OSError, BadZipFile) as error:
+    except Exception as error:  # NumPy raises almost anything for damaged bytes
         raise InputError(
             f"{path} must be an archive of train_images, train_labels, test_images, test_labels "
             f"and class_names: {error}"

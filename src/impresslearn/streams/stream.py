@@ -82,8 +82,7 @@ class Stream(Sequence[Task]):
           these examples out
         - seed: of the draw
 
-        Raises InputError for a fraction outside (0, 1). Loading a task's data raises InputError if
-        a class has no example left to learn from, or if none is held out.
+        Loading a task raises InputError if a class has no example left to learn from.
         """
         if not 0 < check_number("fraction", fraction) < 1:
             raise InputError(f"fraction must be between 0 and 1, got {fraction!r}")

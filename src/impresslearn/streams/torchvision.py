@@ -26,18 +26,12 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
     """torchvision or one of its modules, even if its operators do not match torch.
 
     - module: such as "torchvision.datasets"
-
-    Raises MissingDependencyError if it is not installed or cannot be imported at all.
     """
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "torchvision":
-            raise MissingDependencyError(
-                "this needs torchvision: pip install 'impresslearn[vision]'"
-            ) from None
         if "torchvision::nms does not exist" not in str(error):
-            raise MissingDependencyError(f"torchvision cannot be imported: {error}") from error
+            raise _missing(error, "torchvision", "vision") from error
     library = torch.library.Library("torchvision", "DEF")
     _declared.append(library)
     for operator in ("nms", "qnms"):
@@ -46,21 +40,19 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
 
 
 def import_extra(package: str, name: str) -> ModuleType:
-    """A package of the extra of the same name, which may import torchvision in turn.
-
-    - name: the package as people write it
-
-    Raises MissingDependencyError if it is not installed or cannot be imported.
-    """
+    """A package of the extra of the same name, which may import torchvision in turn."""
     if find_spec("torchvision") is not None:
         import_torchvision()
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == package
-        line = f"this needs {name}: pip install 'impresslearn[{package}]'"
-        line = line if missing else f"{name} cannot be imported: {error}"
-        raise MissingDependencyError(line) from error
+        raise _missing(error, name, package) from error
+
+
+def _missing(error: Exception, name: str, extra: str) -> MissingDependencyError:
+    if isinstance(error, ModuleNotFoundError) and error.name in (extra, name):
+        return MissingDependencyError(f"this needs {name}: pip install 'impresslearn[{extra}]'")
+    return MissingDependencyError(f"{name} cannot be imported: {error}")
 
 
 def channels_first(images: np.ndarray) -> Tensor:
@@ -92,10 +84,11 @@ def _load(name: str, root: Path, folder: Path, download: bool) -> tuple[Pixels, 
             f"no usable {name} in {root / folder} ({reason}): put its files there or point root "
             f"at a copy{advice}"
         ) from error
-    splits = []
-    for part in (train, test):
-        labels = np.asarray(part.targets, np.int64)
-        if name == "CIFAR100":
-            labels = np.asarray(part.classes)[labels]
-        splits.append(Pixels(channels_first(np.asarray(part.data)), labels))
-    return splits[0], splits[1]
+    return _pixels(train), _pixels(test)
+
+
+def _pixels(part: Any) -> Pixels:
+    labels = np.asarray(part.targets, np.int64)
+    if isinstance(part.data, np.ndarray):  # CIFAR-100, whose classes have names
+        labels = np.asarray(part.classes)[labels]
+    return Pixels(channels_first(np.asarray(part.data)), labels)
