@@ -563,7 +563,7 @@ class ImpressLearner(ReadOnlySettings):
 
     def close(self) -> None:
         """Lets go of the file of a learner from `open_store`; nothing for one in memory."""
-        self._store.close()
+        self._store.database.close()
 
     def __enter__(self) -> ImpressLearner:
         return self

@@ -121,7 +121,7 @@ class Readouts:
         """What a task learns: numbers in the network, and the best readout within max_bytes.
 
         - features, targets: that the readout is fitted to.
-        - numbered: the projection that it reads, as of `Store.last_projection`.
+        - numbered: the projection that it reads, as of `Rows.last_projection`.
         - body: the task's changes of the network.
         """
         (number, projection), backbone = numbered, self.store.backbone
@@ -224,7 +224,7 @@ class Stages:
     - readouts: fits readouts of the store.
     - problem: of training numbers in the network, as `Trainer.problem`.
     - features, targets: (n, f) of the frozen network and (n,), of all examples.
-    - numbered: what readouts are projected by, as `Store.last_projection`.
+    - numbered: what readouts are projected by, as `Rows.last_projection`.
     """
 
     readouts: Readouts

@@ -84,11 +84,14 @@ class Service:
 
     def gauges(self) -> dict[str, int]:
         """Numbers of the store for `Metrics`."""
-        store = self.learner._store
-        hits, misses, resident = store.cache_counts()
-        held = {"tasks": len(self.learner.tasks_), "masks": len(self.learner.bank_)}
-        cache = {"cache_hits_total": hits, "cache_misses_total": misses, "cache_bytes": resident}
-        return held | cache
+        cache = self.learner._store.cache
+        return {
+            "tasks": len(self.learner.tasks_),
+            "masks": len(self.learner.bank_),
+            "cache_hits_total": cache.hits,
+            "cache_misses_total": cache.misses,
+            "cache_bytes": cache.nbytes,
+        }
 
     def health(self) -> Answer:
         """That the process lives; it does not look at the store."""

@@ -94,8 +94,7 @@ class FeatureKnowledge:
         too_few = len(features) < LEAST_EXAMPLES or not self.adds_shared
         if too_few or not features.isfinite().all():
             return None
-        number = rows.projections()
-        projection = rows.projection(number)
+        number, projection = rows.last_projection()
         if projection is not None and (projection.num_masks or not projection.residual):
             # It is of features under masks.
             number, projection = 0, None
@@ -110,8 +109,6 @@ class FeatureKnowledge:
             with self._committing, rows.database.transaction():
                 if rows.space() is None:  # no other process was faster
                     if is_new and projection is not None:
-                        rows.add_projection(projection)
-                        # Counted in the transaction: another process may have added one meanwhile.
-                        space = replace(space, projection=rows.projections())
+                        space = replace(space, projection=rows.add_projection(projection))
                     rows.write_space(space)
         return self.space

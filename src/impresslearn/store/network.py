@@ -22,8 +22,7 @@ from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, create_backbone, list_backbones
 from impresslearn.networks.layers import candidates, unwrapped
 from impresslearn.networks.registry import copied, standard_normals
-from impresslearn.store.database import Database
-from impresslearn.store.tasks import checksum
+from impresslearn.store.database import Database, checksum
 
 # Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
 # ask for more memory than that.
@@ -182,10 +181,7 @@ def _fill(backbone: Backbone, database: Database) -> None:
     tensors = dict(chain(module.named_parameters(), module.named_buffers()))
     for (name,) in database.rows("SELECT name FROM tensors ORDER BY name"):
         # One at a time: a large network is then never in memory twice.
-        query = "SELECT content, checksum FROM tensors WHERE name = ?"
-        content, written = database.rows(query, name)[0]
-        if checksum(content) != written:
-            raise database.damaged(f"the weights {name!r} are not what was written")
+        content = database.content("tensors", name)
         stored, present = safetensors.torch.load(content)[name], tensors.get(name)
         if present is None or present.shape != stored.shape or present.dtype != stored.dtype:
             raise StoreError(f"the weights {name!r} of {database.where} belong to another network")

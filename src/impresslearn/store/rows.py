@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -27,14 +28,13 @@ from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
 from impresslearn.masks.codec import decode_mask as decode_bits
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.store.database import Database
+from impresslearn.store.database import Database, checksum
 from impresslearn.store.tasks import (
     COMPARED_NAMES,
     UNREADABLE,
     LearnedTask,
     TaskInfo,
     TaskRow,
-    checksum,
     decode_task,
     name_taken,
     to_json,
@@ -197,28 +197,25 @@ class Rows:
                 line = f"the bank holds a mask named {values[0]!r}; choose another name"
                 raise InputError(line) from None
 
-    def projections(self) -> int:
-        """The number of the projection written last, 0 without any."""
-        return self.database.rows("SELECT coalesce(max(number), 0) FROM projections")[0][0]
-
-    def add_projection(self, projection: Projection) -> None:
-        """Writes a projection of features under the next number."""
+    def add_projection(self, projection: Projection) -> int:
+        """Writes a projection of features under the next number, and returns that."""
         sizes = [projection.num_masks, projection.residual, projection.matrix.shape[1]]
         matrix = projection.matrix.cpu().half().contiguous().numpy()
         content = np.array(sizes, "<u4").tobytes() + matrix.tobytes()
-        query = "INSERT INTO projections VALUES (?, ?, ?, ?)"
-        number = self.projections() + 1
-        self.database.write(query, number, projection.num_masks, content, checksum(content))
+        query = "INSERT INTO projections VALUES (NULL, ?, ?, ?)"
+        added = self.database.write(query, projection.num_masks, content, checksum(content))
+        return added.lastrowid or 0
+
+    def last_projection(self) -> tuple[int, Projection | None]:
+        """The number of the projection written last, 0 without any, and the projection."""
+        number = self.database.rows("SELECT coalesce(max(number), 0) FROM projections")[0][0]
+        return number, self.projection(number)
 
     def projection(self, number: int) -> Projection | None:
         """The projection of a number; None for 0. Raises StoreError where it is missing."""
         if not number:
             return None
-        query = "SELECT content, checksum FROM projections WHERE number = ?"
-        content, written = self.database.row(query, number) or (b"", b"")
-        if checksum(content) != written:
-            line = f"its projection {number} of features is missing or not what was written"
-            raise self.database.damaged(line)
+        content = self.database.content("projections", number)
         num_masks, residual, components = np.frombuffer(content[:12], "<u4").tolist()
         matrix = np.frombuffer(content[12:], "<f2").reshape(-1, components).astype(np.float32)
         tensor = torch.from_numpy(matrix).to(self.backbone.device)
@@ -249,12 +246,9 @@ class Rows:
 
     def meta(self, name: str) -> bytes | None:
         """A value that the store has once, or None."""
-        row = self.database.row("SELECT content, checksum FROM meta WHERE name = ?", name)
-        if row is None:
+        if self.database.row("SELECT 1 FROM meta WHERE name = ?", name) is None:
             return None
-        if checksum(row[0]) != row[1]:
-            raise self.database.damaged(f"its {name} is not what was written")
-        return row[0]
+        return self.database.content("meta", name)
 
     def keep_in_class_map(self, names: Collection[str]) -> None:
         """Takes all other tasks out of the class map, where there is one."""
@@ -323,18 +317,15 @@ class TaskTable(Mapping[str, TaskInfo]):
         return f"TaskTable({len(self)} tasks)"
 
     def _repr_html_(self) -> str:
-        return self.table().html()
-
-    def table(self, most: int = SHOWN) -> Table:
         """The first tasks, one per row, and a note on how many more there are."""
         shown = [
             {"task": task.name, "role": task.role, "classes": len(task.classes)}
-            | {"version": task.version, "bytes": task.info().bytes}
-            for task in islice(self.all(), most)
+            | {"version": task.version, "bytes": task.bytes}
+            for task in islice(self.all(), SHOWN)
         ]
         more = len(self) - len(shown)
         cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
-        return replace(cells, note=f"and {more:,} more") if more else cells
+        return (replace(cells, note=f"and {more:,} more") if more else cells).html()
 
     def learned(self, name: str) -> LearnedTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
@@ -377,8 +368,11 @@ def _encode_mask(
 ) -> tuple[str, str, str, bytes | None, bytes]:
     """The name, source, recipe, bits (None where the recipe draws them again) and their digest."""
     info, packed = mask
-    digest, bits = mask_digest(packed), None
-    if not (info.stored_as_seed and _is_drawn(mask, layers)):
+    digest, drawn, bits = mask_digest(packed), None, None
+    if info.stored_as_seed:
+        with suppress(*UNREADABLE):  # a caller may have named a mask of their own "random"
+            drawn = mask_digest(_draw(layers, info.ones, info.recipe))
+    if drawn != digest:
         bits = coded_mask(mask, layers)[0].coded
     recipe = to_json({"ones": list(info.ones), **info.recipe})
     return info.name, info.source, recipe, bits, digest
@@ -397,15 +391,6 @@ def _decode_mask(values: Sequence[Any], layers: Sequence[MaskableLayer]) -> Pack
     if mask_digest(packed) != digest:
         raise ValueError("it does not have the bits that were written")
     return MaskInfo(name, source, ones, recipe, coded), packed
-
-
-def _is_drawn(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:
-    """Whether the recipe gives this very mask: a caller may have named their own one "random"."""
-    info, packed = mask
-    try:
-        return mask_digest(_draw(layers, info.ones, info.recipe)) == mask_digest(packed)
-    except UNREADABLE:
-        return False
 
 
 def _draw(

@@ -23,7 +23,12 @@ from impresslearn.coefficients.norm_statistics import (
     statistics_bytes,
     store_statistics,
 )
-from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients, task_weights
+from impresslearn.coefficients.parametrisation import (
+    Coefficients,
+    Parametrisation,
+    store_coefficients,
+    task_weights,
+)
 from impresslearn.coefficients.readout import Projection, Readout, over_features
 from impresslearn.data import Features, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
@@ -44,7 +49,16 @@ from impresslearn.store.database import Database
 from impresslearn.store.feature_knowledge import FeatureKnowledge
 from impresslearn.store.rows import CLASS_MAP, Rows, TaskTable, changed_meanwhile, mask_digest
 from impresslearn.store.task_index import TaskIndex
-from impresslearn.store.tasks import LearnedTask, TaskRow, TrainingRun, check_new_name, encode_task
+from impresslearn.store.tasks import (
+    LearnedTask,
+    TaskRow,
+    TrainingRun,
+    check_new_name,
+    task_info,
+    task_row,
+    to_json,
+    with_evidence,
+)
 
 # Memory for the effective weights of the tasks used last.
 CACHE_BYTES = 192 * 1024**2
@@ -70,7 +84,7 @@ class Store:
         self.rows = Rows(self.database, backbone)
         self.tasks = TaskTable(self.rows)
         self._bank = bank
-        self._cache = WeightCache(cache_bytes)
+        self.cache = WeightCache(cache_bytes)
         self._mask_digests: dict[int, bytes] = {}
         self._written_masks = 0  # masks of the bank that are known to be in the database
         self._generation: Hashable = None
@@ -91,7 +105,7 @@ class Store:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Locks and cached weights are made anew.
-        return Store, (self.backbone, self.bank, self._cache.limit, self.database)
+        return Store, (self.backbone, self.bank, self.cache.limit, self.database)
 
     def with_first_task(self) -> Store:
         """A copy in memory with the masks and all that tasks share, but only the first task."""
@@ -100,7 +114,7 @@ class Store:
             memory.write("DELETE FROM tasks WHERE number > (SELECT min(number) FROM tasks)")
             memory.write("DELETE FROM tensors")  # the network has them
         memory.vacuum()
-        return Store(self.backbone, self.bank, self._cache.limit, memory)
+        return Store(self.backbone, self.bank, self.cache.limit, memory)
 
     @property
     def bank(self) -> MaskBank:
@@ -183,22 +197,20 @@ class Store:
         - precision: of the head and of norm statistics of the task's own.
         """
         name, mask = next(iter(masks.items()))
-        layers, stored = self.backbone.layers, None
-        weights = {layer: self.backbone.weights[layer] * bits for layer, bits in mask.items()}
+        backbone, stored = self.backbone, None
+        weights = {layer: backbone.weights[layer] * bits for layer, bits in mask.items()}
         if head:
             coefficients, classes = head_coefficients(head), len(run.classes)
-            stored = store_coefficients(coefficients, precision, self.backbone, classes)
-            weights |= head_weights(self.backbone, stored.restore(self.backbone).head)
+            stored = store_coefficients(coefficients, precision, backbone, classes)
+            weights |= head_weights(backbone, stored.restore(backbone).head)
         packed = []
         for mask_name, bits in masks.items():
-            uncoded = packed_mask(mask_name, bits, layers, "edge_popup", recipes[mask_name])
-            packed.append(coded_mask(uncoded, layers))
-        mask_bytes = len(packed[0][0].coded or b"")
-        history = run.history(recipes[name])
-        task = LearnedTask(name, run.classes, 1, stored, name, mask_bytes, history=history)
+            about = backbone.layers, "edge_popup", recipes[mask_name]
+            packed.append(coded_mask(packed_mask(mask_name, bits, *about), backbone.layers))
+        size = len(packed[0][0].coded or b"")
+        row = task_row(name, run, recipes[name], 1, stored, mask=name, mask_bytes=size)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
-        task = self._with_statistics_and_profile(task, view, run, precision)
-        self._commit(task, run.phase, packed)
+        self._commit(self._with_evidence(row, (), view, run, precision), run.phase, packed)
 
     def commit_learned(
         self,
@@ -218,21 +230,16 @@ class Store:
         Raises InputError if another process has updated or removed the task since learning began.
         """
         stored = store_coefficients(coefficients, precision, self.backbone, len(run.classes))
-        task = LearnedTask(
-            name,
-            run.classes,
-            coefficients.num_masks,
-            stored,
-            history=run.history(recipe),
-            version=1 if replaced is None else replaced.version + 1,
-        )
-        weights = self._weights(task)
-        view = self._view(task, run.phase.statistics, weights)
-        task = self._with_statistics_and_profile(task, view, run, precision)
-        if max_bytes is not None and (size := task.info().bytes) > max_bytes:
+        version = 1 if replaced is None else replaced.version + 1
+        row = task_row(name, run, recipe, coefficients.num_masks, stored, version=version)
+        draft = self.rows.decode(row)
+        weights = self._weights(draft)
+        view = self._view(draft, run.phase.statistics, weights)
+        row = self._with_evidence(row, draft.parts, view, run, precision)
+        if max_bytes is not None and (size := task_info(row).bytes) > max_bytes:
             return size
-        task = self._commit(task, run.phase, (), replaced)
-        self._cache.get(_key(task), lambda: weights)  # mixed once, to judge and to predict
+        task = self._commit(row, run.phase, (), replaced)
+        self.cache.get(_key(task), lambda: weights)  # mixed once, to judge and to predict
         return None
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
@@ -249,12 +256,11 @@ class Store:
         """Keeps a projection for later readouts; returns its number."""
         self.commit_masks(())  # also masks that the bank had from the start
         with self.committing, self.database.transaction():
-            self.rows.add_projection(projection)
-            return self.rows.projections()
+            return self.rows.add_projection(projection)
 
     def _commit(
         self,
-        task: LearnedTask | None,
+        row: TaskRow | None,
         phase: TrainingPhase | None,
         masks: Sequence[PackedMask] = (),
         replaced: LearnedTask | None = None,
@@ -264,7 +270,7 @@ class Store:
         replaced: as in `commit_learned`. Raises InputError where a name, or the norm statistics
         that all share, were taken since learning began.
         """
-        shared = None
+        shared = task = None
         if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
             shared = phase.statistics
         in_file = self.database.path is not None
@@ -281,8 +287,8 @@ class Store:
                     present = self.rows.task(replaced.name)
                     if present is None or present.row_id != replaced.row_id:
                         raise changed_meanwhile(replaced.name)
-                    *_, row = self.rows.task_rows(replaced.name)
-                    if task is not None and encode_task(task).same_numbers(row):
+                    *_, former = self.rows.task_rows(replaced.name)
+                    if row is not None and row.same_numbers(former):
                         return present
                 first = len(bank)
                 # In memory, masks are encoded only when they are saved: it takes long.
@@ -292,9 +298,9 @@ class Store:
                     self.rows.write_meta("shared", statistics_bytes(shared))
                 if self.backbone.changing:
                     self.rows.write_meta("changing", json.dumps(self.backbone.changing).encode())
-                if task is not None:
-                    task = replace(task, num_masks=first + 1) if masks else task
-                    task = self.rows.add_task(encode_task(task))
+                if row is not None:
+                    row = replace(row, num_masks=first + 1) if masks else row
+                    task = self.rows.add_task(row)
             with self._adopting:
                 for position, mask in enumerate(masks, first):
                     self._adopt(position, mask)
@@ -326,12 +332,17 @@ class Store:
                 f"{present.name!r}, which was never committed; open the store again"
             )
 
-    def _with_statistics_and_profile(
-        self, task: LearnedTask, view: TaskView, run: TrainingRun, precision: str
-    ) -> LearnedTask:
-        """The task with its norm statistics, and its entropies on its own training inputs.
+    def _with_evidence(
+        self,
+        row: TaskRow,
+        parts: Sequence[Parametrisation],
+        view: TaskView,
+        run: TrainingRun,
+        precision: str,
+    ) -> TaskRow:
+        """A task with its norm statistics, and what it knows of its own training inputs.
 
-        Raises TrainingError where they are not finite.
+        parts: of a learned task. Raises TrainingError where its outputs are not finite.
         """
         backbone, statistics = self.backbone, None
         if run.phase.statistics is not None and backbone.has_task_statistics:
@@ -340,10 +351,10 @@ class Store:
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = known = run.examples.inputs_at(places)
-        *changes, last = task.parts or (None,)
+        *changes, last = parts or (None,)
         if run.features is not None and isinstance(last, Readout):
             # The network need not run again over inputs whose features are known.
-            positions = _positions(0 if changes else task.num_masks, last.residual)
+            positions = _positions(0 if changes else row.num_masks, last.residual)
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
             known = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
             inputs = inputs if changes else known
@@ -358,10 +369,10 @@ class Store:
         numbers += statistics.values.values() if statistics else []
         if not all(values.isfinite().all() for values in numbers):
             raise TrainingError(
-                f"task {task.name!r} is not kept: its predictions or norm statistics are NaN or "
+                f"task {row.name!r} is not kept: its predictions or norm statistics are NaN or "
                 "infinite; try a smaller learning rate or scaled inputs"
             )
-        return replace(task, statistics=statistics, profile=profile)
+        return with_evidence(row, statistics, profile)
 
     def _check_mask_names(self, names: Iterable[str]) -> None:
         for name in names:
@@ -378,21 +389,21 @@ class Store:
     def restore_version(self, name: str, version: int) -> None:
         """Puts a former version of a task into its place, as a new version of the same bits."""
         with self.committing, self.database.transaction():
-            *former, present = self.versions(name)
-            numbers = [task.version for task in former]
-            if version not in numbers:
-                have = f"has no former version to restore, only version {present.version}; got"
+            *former, present = self.rows.task_rows(self.tasks.learned(name).name)
+            chosen = next((row for row in former if row.version == version), None)
+            if chosen is None:
+                have = "no former version"
                 if former:
-                    have = f"has the former versions {numbers[0]} to {numbers[-1]}, got version"
-                if former and version == present.version:
-                    raise InputError(f"task {name!r} is at version {version} already")
-                raise InputError(f"task {name!r} {have} {version}")
-            chosen = former[numbers.index(version)]
-            metrics = {**chosen.history.get("metrics", {}), "restored": version}
-            history = {**chosen.history, "metrics": metrics}
-            restored = replace(chosen, version=present.version + 1, history=history)
-            self._check_masks_of(restored)
-            self.rows.add_task(encode_task(restored))
+                    have = f"the former versions {former[0].version} to {former[-1].version}"
+                raise InputError(
+                    f"task {name!r}, now at version {present.version}, has {have}, "
+                    f"got version {version}"
+                )
+            self._check_masks_of(chosen)
+            history = json.loads(chosen.history)
+            history["metrics"]["restored"] = version
+            restored = replace(chosen, version=present.version + 1, history=to_json(history))
+            self.rows.add_task(restored)
 
     def remove_task(self, name: str) -> None:
         """Takes a task out with all its versions; the bank keeps its masks."""
@@ -431,7 +442,7 @@ class Store:
             self._check_masks_of(task)
             return self._weights(task)
 
-        return self._cache.get(_key(task), mixed, evict_others)
+        return self.cache.get(_key(task), mixed, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""
@@ -442,11 +453,6 @@ class Store:
         classes = self.backbone.num_classes
         return TaskView(first, self.shared, classes, "eval", tuple(others), keys)
 
-    def last_projection(self) -> tuple[int, Projection | None]:
-        """The number of the projection kept last, 0 without any, and the projection."""
-        number = self.rows.projections()
-        return number, self.rows.projection(number)
-
     @torch.no_grad()
     def equal_mixture(self) -> dict[str, Tensor]:
         """The weights of all masks with α = 1/N each; {} (the frozen ones) without a mask."""
@@ -454,14 +460,6 @@ class Store:
         if not len(bank):
             return {}
         return mix(bank, self.backbone.weights, equal_alphas(bank))
-
-    def cache_counts(self) -> tuple[int, int, int]:
-        """Hits and misses of the cache of weights, and its bytes."""
-        return self._cache.hits, self._cache.misses, self._cache.nbytes
-
-    def close(self) -> None:
-        """Closes the file."""
-        self.database.close()
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -513,7 +511,7 @@ class Store:
         if position is None:
             return {}
         name = self._bank.infos[position].name
-        return self._cache.get(
+        return self.cache.get(
             f"mask {position}", lambda: masked_weights(self._bank, self.backbone.weights, name)
         )
 
@@ -529,7 +527,7 @@ class Store:
             self._mask_digests[position] = mask_digest(self._bank.packed(position)[1])
         return self._mask_digests[position]
 
-    def _check_masks_of(self, task: LearnedTask) -> None:
+    def _check_masks_of(self, task: LearnedTask | TaskRow) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
         self.catch_up()
         if task.num_masks > len(self._bank):

@@ -26,7 +26,7 @@ from impresslearn.store.database import Database
 from impresslearn.store.network import LARGEST_UNSTORED, add_tensors, describe, network_of
 from impresslearn.store.rows import Rows, read_rows, task_names
 from impresslearn.store.store import Store
-from impresslearn.store.tasks import UNREADABLE, TaskInfo, checksum, task_info, unknown_task
+from impresslearn.store.tasks import UNREADABLE, TaskInfo, task_info, unknown_task
 
 Weights = Literal["stored", "seed"]
 # Seconds to wait for a process that is just closing or replacing the same file.
@@ -133,19 +133,17 @@ def save_file(
         place = check_place(path)
     except InputError as error:
         raise StoreError(str(error)) from None
-    # The new file is complete before the old one is touched.
-    with _new_store_file(path, place, overwrite) as temporary:
-        with closing(sqlite3.connect(temporary)) as connection, store.committing:
-            store.database.copy_to(connection)
-        with closing(Database(temporary, saved_as=str(path))) as database:
-            _complete(database, store, settings, weights, chosen)
+    with store.committing:
+        copy = Database(copy_of=store.database)
+    _complete(copy, store, settings, weights, chosen)
+    _write(copy, path, place, overwrite)
     return Path(path)
 
 
 def describe_store(path: str | os.PathLike) -> dict[str, Any]:
     """What `impresslearn info` prints: network, settings, counts, and where the bytes are."""
     with closing(Database(path, readonly=True)) as database:
-        facts = {"path": str(path), **_read_head(database), "file_bytes": database.nbytes()}
+        facts = {"path": str(path), **_read_head(database), "file_bytes": os.path.getsize(path)}
         for name, query in _TOTALS.items():
             facts[name] = int(database.rows(query)[0][0] or 0)
         return facts
@@ -157,7 +155,6 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[Tas
     Raises UnknownTaskError for an unknown name, and StoreError for a damaged row.
     """
     with closing(Database(path, readonly=True)) as database:
-        _read_head(database)
         condition = ("t.current",) if name is None else ("t.name = ?", composed(name))
         row = None
         for row in read_rows(database, *condition):
@@ -174,7 +171,6 @@ def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str
     found = []
     for path in (first, second):
         with closing(Database(path, readonly=True)) as database:
-            _read_head(database)
             rows = database.rows(_PRESENT)
             found.append({name: hash(tuple(numbers)) for name, *numbers in rows})
     ours, theirs = found
@@ -199,22 +195,17 @@ def backup_store(
     if overwrite and place.exists() and os.path.samefile(path, place):
         raise InputError(f"{copy} is the store itself; choose another name")
     with closing(Database(path, readonly=True)) as database:
-        _read_head(database)
-        with (
-            _new_store_file(copy, place, overwrite) as temporary,
-            closing(sqlite3.connect(temporary)) as connection,
-        ):
-            database.copy_to(connection)
+        _write(database, copy, place, overwrite)
 
 
-@contextmanager
-def _new_store_file(path: str | os.PathLike, place: Path, overwrite: bool) -> Iterator[Path]:
-    """A file to write, which takes its place at the end, once nobody has the old file open."""
+def _write(database: Database, path: str | os.PathLike, place: Path, overwrite: bool) -> None:
+    """Copies a database to a file, which takes its place once nobody has the old file open."""
     try:
         if place.exists() and not overwrite:
             raise FileExistsError
         with ExitStack() as stack, new_file(place, overwrite=overwrite) as temporary:
-            yield temporary
+            with closing(sqlite3.connect(temporary)) as connection:
+                database.copy_to(connection)
             stack.enter_context(_replacing)
             stack.enter_context(_closed_old_file(path, place))  # until the new one is in place
     except FileExistsError:
@@ -238,13 +229,13 @@ def compact_store(
     """
     try:
         with closing(Database(path, timeout=timeout)) as database:
-            before = database.nbytes()
+            before = os.path.getsize(path)
             with database.transaction():
                 if versions is not None:
                     database.write(_FORMER_VERSIONS, check_integer("versions", versions, 1))
                 database.write(_UNUSED_DOCUMENTS)
             database.vacuum()
-            return before, database.nbytes()
+            return before, os.path.getsize(path)
     except StoreFullError:
         raise StoreFullError(
             f"cannot compact {path}: the disk is full; nothing was changed. Free about twice the "
@@ -314,10 +305,7 @@ def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
 
 def _read_head(database: Database) -> dict[str, Any]:
     """What a store is: uuid, created_at, library_version, network and settings."""
-    row = database.row("SELECT content, checksum FROM meta WHERE name = 'head'")
-    if row is None or checksum(row[0]) != row[1]:
-        raise database.damaged("its head is not what was written")
-    return json.loads(row[0])
+    return json.loads(database.content("meta", "head"))
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
