@@ -9,7 +9,6 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from hmac import compare_digest
 from typing import Annotated, Any
 
@@ -43,7 +42,6 @@ logger = logging.getLogger("impresslearn.serve")
 BEARER = HTTPBearer(auto_error=False)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
-PATHS = ("/health", "/ready", "/metrics", "/tasks", "/task", "/predict", "/infer")
 GRACE_SECONDS = 8
 
 
@@ -103,7 +101,7 @@ def create_app(
     # do not wait for inferences.
     predicting = BoundedPool("predict", settings.threads, MAX_CONNECTIONS)
     inferring = BoundedPool("infer", settings.infer_threads, settings.max_waiting)
-    metrics = Metrics(PATHS, service.gauges)
+    metrics = Metrics(service.gauges)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -145,17 +143,16 @@ def create_app(
         (guarded, "/tasks", service.tasks),
         (guarded, "/task", service.task),
     ):
-        lookup = _reopening(service, answer)
-        router.add_api_route(path, lookup)
+        router.add_api_route(path, answer)
         # Health checks may ask by HEAD, which FastAPI does not answer by itself.
-        router.add_api_route(path, lookup, methods=["HEAD"], include_in_schema=False)
+        router.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
     for path, request_model, answer_model, compute, pool in (
         ("/predict", PredictRequest, Predictions, service.predict, predicting),
         ("/infer", InferRequest, Inference, service.infer, inferring),
     ):
         guarded.add_api_route(
             path,
-            _prediction(request_model, service, compute, settings.max_bytes, pool),
+            _prediction(request_model, compute, settings.max_bytes, pool),
             methods=["POST"],
             response_model=answer_model,
             description=compute.__doc__,
@@ -216,7 +213,6 @@ def run_server(
 
 def _prediction(
     model: type[BaseModel],
-    service: Service,
     compute: Callable[[Any], BaseModel],
     max_bytes: int,
     pool: BoundedPool,
@@ -227,21 +223,10 @@ def _prediction(
         body = await read_body(request, max_bytes)
 
         def work() -> str:
-            parsed = parse(model, request, body)
-            return service.answered(lambda: compute(parsed)).model_dump_json()
+            return compute(parse(model, request, body)).model_dump_json()
 
         content = await pool.run(request, work)
         return Response(content, media_type=JSON)
-
-    return route
-
-
-def _reopening(service: Service, answer: Callable[..., Any]) -> Callable[..., Any]:
-    """A route of the service that reads the file which is at the store's path now."""
-
-    @wraps(answer)
-    def route(*given: Any, **named: Any) -> Any:
-        return service.answered(lambda: answer(*given, **named))
 
     return route
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -54,6 +55,21 @@ class Inference(BaseModel):
     logits: list[list[float]] | None
 
 
+def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """The answer; where another file has taken the store's place, from that one."""
+
+    @wraps(answer)
+    def answered(self: Service, *given: Any, **named: Any) -> Any:
+        learner = self.learner
+        try:
+            return answer(self, *given, **named)
+        except StoreReplacedError:
+            self.reopen(learner)
+            return answer(self, *given, **named)
+
+    return answered
+
+
 class Service:
     """The answers of one learner; max_rows: inputs in one request."""
 
@@ -62,26 +78,20 @@ class Service:
         self.max_rows = max_rows
         self._reopening = threading.Lock()
 
-    def answered(self, ask: Callable[[], Any]) -> Any:
-        """An answer; where another file has taken the store's place, from that one."""
-        learner = self.learner
-        try:
-            return ask()
-        except StoreReplacedError:
-            with self._reopening:
-                if self.learner is learner:  # no other thread was faster
-                    module = None if learner.backbone.spec else learner.backbone.module
-                    path = str(learner._store.database.path)
-                    self.learner = open_store(
-                        path,
-                        module=module,
-                        device=learner.backbone.device,
-                        cache_bytes=learner.cache_bytes,
-                        readonly=True,
-                        progress=False,
-                    )
-            return ask()
+    def reopen(self, learner: ImpressLearner) -> None:
+        """Opens the file that has taken the place of a learner's, unless a thread was faster."""
+        with self._reopening:
+            if self.learner is learner:
+                self.learner = open_store(
+                    str(learner._store.database.path),
+                    module=None if learner.backbone.spec else learner.backbone.module,
+                    device=learner.backbone.device,
+                    cache_bytes=learner.cache_bytes,
+                    readonly=True,
+                    progress=False,
+                )
 
+    @_of_present_file
     def gauges(self) -> dict[str, int]:
         """Numbers of the store for `Metrics`."""
         cache = self.learner._store.cache
@@ -99,16 +109,15 @@ class Service:
         about = {"network": backbone.name, "input_shape": backbone.input_shape}
         return {"status": "ok", "version": __version__, **about}
 
+    @_of_present_file
     def ready(self) -> Answer:
         """What is served; fails if the store cannot be read."""
-        preprocessing = self.learner.preprocessing_
-        return {
-            **self.health(),
-            "preprocessing": None if preprocessing is None else preprocessing.settings(),
-            "tasks": len(self.learner.tasks_),
-            "masks": len(self.learner.bank_),
-        }
+        learner, preprocessing = self.learner, self.learner.preprocessing_
+        settings = None if preprocessing is None else preprocessing.settings()
+        counts = {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
+        return {**self.health(), "preprocessing": settings, **counts}
 
+    @_of_present_file
     def tasks(self, limit: Limit = 100, offset: Offset = 0) -> Answer:
         """The tasks, page by page, in the order they were learned."""
         table = self.learner.tasks_
@@ -121,10 +130,12 @@ class Service:
         following = end if end < total else None
         return {"total": total, "offset": offset, "next": following, "tasks": tasks}
 
+    @_of_present_file
     def task(self, name: Name) -> Answer:
         """One task in full."""
         return dict(vars(self.learner.tasks_[name]))
 
+    @_of_present_file
     def predict(self, request: PredictRequest) -> Predictions:
         """Labels, and logits on request, of inputs whose tasks are known."""
         inputs = self._prepared(request)
@@ -132,19 +143,16 @@ class Service:
         names = check_task_names(names, len(inputs))
         predictions = self._predictions(inputs, names, request.logits)
         if request.unknown:
-            predictions.unknown = self._unknown(inputs, names)
+            flags = [False] * len(names)
+            for name in dict.fromkeys(names):
+                rows = [row for row, task in enumerate(names) if task == name]
+                guesses = self.learner.infer_tasks(Prepared(inputs[rows]), among=[name])
+                for row, guess in zip(rows, guesses, strict=True):
+                    flags[row] = guess.unknown
+            predictions.unknown = flags
         return predictions
 
-    def _unknown(self, inputs: Tensor | Inputs, names: list[str]) -> list[bool]:
-        """Whether each row looks unlike the inputs of the task that it is for."""
-        flags = [False] * len(names)
-        for name in dict.fromkeys(names):
-            rows = [row for row, task in enumerate(names) if task == name]
-            guesses = self.learner.infer_tasks(Prepared(inputs[rows]), among=[name])
-            for row, guess in zip(rows, guesses, strict=True):
-                flags[row] = guess.unknown
-        return flags
-
+    @_of_present_file
     def infer(self, request: InferRequest) -> Inference:
         """The task that the inputs belong to, and its predictions for them."""
         inputs, among = self._prepared(request), request.among
@@ -162,35 +170,29 @@ class Service:
 
     def _prepared(self, request: InputsRequest) -> Tensor | Inputs:
         """The inputs as the network takes them."""
-        several = isinstance(request.inputs, Mapping)
-        count = len(next(iter(request.inputs.values())) if several else request.inputs)
-        if count > self.max_rows:
-            rows = f"{count:,} rows"
-            raise InputError(f"{rows} are more than the limit of {self.max_rows:,}; send fewer")
         inputs = Prepared(request.inputs) if request.prepared else request.inputs
+        prepared = self.learner.prepare(inputs)
+        if len(prepared) > self.max_rows:
+            limit = f"the limit of {self.max_rows:,}; send fewer"
+            raise InputError(f"{len(prepared):,} rows are more than {limit}")
         # A copy is aligned as torch aligns memory. A body is not, and matrix products of arrays
         # that are aligned differently may differ in the last bit.
-        prepared = self.learner.prepare(inputs)
         return prepared.map(Tensor.clone) if isinstance(prepared, Inputs) else prepared.clone()
 
     def _predictions(
         self, inputs: Tensor | Inputs, names: list[str], with_logits: bool
     ) -> Predictions:
         """Predictions of rows with one task name each."""
-        labels: list[Any] = [None] * len(names)
-        confidences = [0.0] * len(names)
-        logits: list[Any] = [None] * len(names)
-        versions = {}
+        count, versions = len(names), {}
+        labels: list[Any] = [None] * count
+        confidences, logits = [0.0] * count, [[0.0]] * count
         for part in mixed_logits(self.learner._store, inputs, names):
             best = part.logits.float().softmax(dim=1).max(dim=1)
-            probabilities, places = best.values.tolist(), best.indices.tolist()
-            for row, task, place, probability in zip(
-                part.rows, part.tasks, places, probabilities, strict=True
-            ):
+            places, numbers = best.indices.tolist(), part.logits.double().tolist()
+            about = zip(part.rows, part.tasks, places, best.values.tolist(), numbers, strict=True)
+            for row, task, place, probability, own in about:
+                logits[row] = own
                 labels[row], versions[task.name] = task.classes[place], task.version
                 confidences[row] = round(probability, 4)
-            if with_logits:
-                for row, numbers in zip(part.rows, part.logits.double().tolist(), strict=True):
-                    logits[row] = numbers
         shown = logits if with_logits else None
         return Predictions(labels=labels, confidences=confidences, versions=versions, logits=shown)

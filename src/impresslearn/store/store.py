@@ -396,7 +396,7 @@ class Store:
                 if former:
                     have = f"the former versions {former[0].version} to {former[-1].version}"
                 raise InputError(
-                    f"task {name!r}, now at version {present.version}, has {have}, "
+                    f"task {name!r} is at version {present.version} and has {have}, "
                     f"got version {version}"
                 )
             self._check_masks_of(chosen)
