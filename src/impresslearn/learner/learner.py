@@ -588,7 +588,7 @@ class ImpressLearner(ReadOnlySettings):
             among, values = few
         known = self._known_tasks(among)
         evidence = evidence_of(store, [task.name for task in known], values)
-        about = {"space": store.features.space, "frozen": store.frozen, "evidence": evidence}
+        about = {"space": store.space, "frozen": store.frozen, "evidence": evidence}
         return known, values, about
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:

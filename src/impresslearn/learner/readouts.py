@@ -87,7 +87,7 @@ def room_of(store: Store, settings: LearnerSettings, task: NewTask) -> int | Non
     if settings.max_bytes is None:
         return None
     profile = largest_profile_bytes(some_inputs(examples, 1))
-    if store.features.applies:
+    if store.knows_features:
         profile = max(profile, profile_share(settings.max_bytes))
     room = settings.max_bytes - label_map_bytes(classes) - profile
     if room < 0:
@@ -163,7 +163,7 @@ class Readouts:
         """
         dimensions = min(COMPONENTS, features.shape[1])
         few = dimensions < FEW_FEATURES or len(features) < dimensions
-        if few or not self.store.features.adds_shared:
+        if few or not self.store.adds_shared:
             return 0, None
         return self.keep_projection(features, dimensions, num_masks, residual)
 

@@ -221,11 +221,11 @@ class Database:
         if self._writer == threading.get_ident():
             return None  # what is read now may be rolled back
         status = self._check_place()
-        if status is None:
-            return 0
         slot = self.reading
         with slot.lock, self.clear_errors():
             connection = self._connection(slot)
+            if status is None:
+                return connection.total_changes
             seen = status.st_mtime_ns, status.st_ctime_ns, status.st_size
             if seen != self._seen:
                 # SQLite notices its own commits, but not a file that was copied over this one:

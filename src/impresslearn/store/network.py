@@ -24,9 +24,6 @@ from impresslearn.networks.layers import candidates, unwrapped
 from impresslearn.networks.registry import copied, standard_normals
 from impresslearn.store.database import Database, checksum
 
-# Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
-# ask for more memory than that.
-LARGEST_UNSTORED = 2**27
 READERS: dict[Any, Any] = {"getitem": operator.getitem, "getattr": getattr}
 # Logits of an input that are probed, a size that is free, and how many numbers go in at most.
 PROBED, PROBED_SIZE, LARGEST_PROBE = 8, 32, 2**20

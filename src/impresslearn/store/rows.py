@@ -19,7 +19,7 @@ from torch import Tensor
 
 from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
-from impresslearn.errors import InputError, StoreError, StoreReplacedError, UnknownTaskError
+from impresslearn.errors import InputError, StoreError, StoreReplacedError
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels import pack
@@ -149,13 +149,11 @@ class Rows:
         except sqlite3.IntegrityError:
             error = name_taken(row.name) if row.version == 1 else changed_meanwhile(row.name)
             raise error from None
-        self._forget(row.name)
         return self.decode(replace(row, id=place or 0))
 
     def remove_task(self, name: str) -> None:
         """Deletes a task with all its versions."""
         self.database.write("DELETE FROM tasks WHERE name = ?", name)
-        self._forget(name)
 
     def decode(self, row: TaskRow) -> LearnedTask:
         """The task of a row. Raises StoreError for a task of another network."""
@@ -165,12 +163,6 @@ class Rows:
             raise
         except UNREADABLE as error:
             raise self.database.damaged(f"task {row.name[:80]!r}: {error}") from None
-
-    def _forget(self, name: str) -> None:
-        """Drops what is kept decoded of a task."""
-        with self._lock:
-            self._decoded.pop(name, None)
-            self._decoded.pop(None, None)  # it may have been the first one
 
     # Masks and projections.
 
@@ -331,18 +323,14 @@ class TaskTable(Mapping[str, TaskInfo]):
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
         task = self._rows.task(composed(name)) if isinstance(name, str) else None
         if task is None:
-            raise self._unknown(name)
+            # Among any number of tasks at the cost of a known name: some that are near it.
+            query = "SELECT name FROM tasks WHERE current AND name"
+            text, rows = str(name), self._rows.database.rows
+            near = rows(f"{query} < ? ORDER BY name DESC LIMIT 9", text)
+            near += rows(f"{query} > ? ORDER BY name LIMIT 9", text)
+            names = dict.fromkeys([close for (close,) in near] + self.page(0, COMPARED_NAMES))
+            raise unknown_task(name, names, len(self))
         return task
-
-    def _unknown(self, name: object) -> UnknownTaskError:
-        """The error for an unknown name, at the cost of a known one among any number of tasks."""
-        names = self.page(0, COMPARED_NAMES + 1)
-        if len(names) <= COMPARED_NAMES or not isinstance(name, str):
-            return unknown_task(name, names)
-        query = "SELECT name FROM tasks WHERE current AND name"
-        after = self._rows.database.rows(f"{query} > ? ORDER BY name LIMIT 9", name)
-        before = self._rows.database.rows(f"{query} < ? ORDER BY name DESC LIMIT 9", name)
-        return unknown_task(name, [close for (close,) in (*before, *after)], are_all=False)
 
     def page(self, skipped: int, most: int) -> list[str]:
         """Names of tasks in the order they were learned."""

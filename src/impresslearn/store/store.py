@@ -34,6 +34,7 @@ from impresslearn.data import Features, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
 from impresslearn.inference.class_map import ClassMap
+from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
@@ -46,7 +47,7 @@ from impresslearn.networks.prediction import (
     Weights,
 )
 from impresslearn.store.database import Database
-from impresslearn.store.feature_knowledge import FeatureKnowledge
+from impresslearn.store.feature_knowledge import learn_profile
 from impresslearn.store.rows import CLASS_MAP, Rows, TaskTable, changed_meanwhile, mask_digest
 from impresslearn.store.task_index import TaskIndex
 from impresslearn.store.tasks import (
@@ -90,7 +91,9 @@ class Store:
         self._generation: Hashable = None
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
-        self.features = FeatureKnowledge(self.rows, self.committing)
+        # Whether a task may still add what all tasks share, coordinates or a projection.
+        self.adds_shared = True
+        self._space: FeatureSpace | None = None
         self.index = TaskIndex(self)
         # Whether the network ends with its head; None before it was looked at.
         self.has_plain_head: bool | None = None
@@ -147,6 +150,20 @@ class Store:
         with self.committing, self.database.transaction():
             extended = ClassMap.of(tasks, self.class_map)
             self.rows.write_meta(CLASS_MAP, extended.encode())
+
+    @property
+    def knows_features(self) -> bool:
+        """Whether tasks know their inputs by the features of the network."""
+        backbone = self.backbone
+        own_head = backbone.own_head is not None
+        return backbone.pretrained and own_head and not backbone.normalises_by_batch
+
+    @property
+    def space(self) -> FeatureSpace | None:
+        """The coordinates of features; None before a task gave them."""
+        if self._space is None and self.knows_features:
+            self._space = self.rows.space()
+        return self._space
 
     @property
     def frozen(self) -> TaskView:
@@ -359,8 +376,8 @@ class Store:
             known = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
             inputs = inputs if changes else known
         profile: Any = None
-        if self.features.applies:
-            profile = self.features.profile(self.frozen, view, run, known, places)
+        if self.knows_features:
+            profile = learn_profile(self, view, run, known, places)
         if profile is not None:
             numbers = [view.outputs(backbone, inputs)]
         else:

@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,7 +23,7 @@ from impresslearn.files import check_place, new_file, reason_of
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank
 from impresslearn.store.database import Database
-from impresslearn.store.network import LARGEST_UNSTORED, add_tensors, describe, network_of
+from impresslearn.store.network import add_tensors, describe, network_of
 from impresslearn.store.rows import Rows, read_rows, task_names
 from impresslearn.store.store import Store
 from impresslearn.store.tasks import UNREADABLE, TaskInfo, task_info, unknown_task
@@ -121,14 +121,11 @@ def save_file(
     if weights == "seed" and (store.backbone.spec is None or store.backbone.pretrained):
         line = "needs a network of create_backbone as it was drawn; yours was adapted"
         raise InputError(f"weights='seed' {line}")
-    if weights == "seed" and store.backbone.num_parameters > LARGEST_UNSTORED:
-        raise InputError(
-            f"weights='seed' is for networks of at most {LARGEST_UNSTORED:,} parameters; yours has "
-            f"{store.backbone.num_parameters:,}"
-        )
+    if isinstance(names, (str, bytes)):
+        raise InputError(f"tasks must be a list of names, got {names!r}; write [{names!r}]")
     chosen = None
     if names is not None:
-        chosen = _distinct([store.tasks.learned(name).name for name in _distinct(names)])
+        chosen = list(dict.fromkeys(store.tasks.learned(name).name for name in names))
     try:
         place = check_place(path)
     except InputError as error:
@@ -224,23 +221,17 @@ def compact_store(
 
     - versions: how many versions of a task are kept, the present one among them; None for all.
 
-    Raises StoreError while another process has the file open, and without room for the
-    second copy that SQLite makes meanwhile.
+    Raises StoreError while another process has the file open, and without room for about twice the
+    size of the file, which SQLite needs for a while.
     """
-    try:
-        with closing(Database(path, timeout=timeout)) as database:
-            before = os.path.getsize(path)
-            with database.transaction():
-                if versions is not None:
-                    database.write(_FORMER_VERSIONS, check_integer("versions", versions, 1))
-                database.write(_UNUSED_DOCUMENTS)
-            database.vacuum()
-            return before, os.path.getsize(path)
-    except StoreFullError:
-        raise StoreFullError(
-            f"cannot compact {path}: the disk is full; nothing was changed. Free about twice the "
-            "size of the file, which SQLite needs for a while"
-        ) from None
+    with closing(Database(path, timeout=timeout)) as database:
+        before = os.path.getsize(path)
+        with database.transaction():
+            if versions is not None:
+                database.write(_FORMER_VERSIONS, check_integer("versions", versions, 1))
+            database.write(_UNUSED_DOCUMENTS)
+        database.vacuum()
+        return before, os.path.getsize(path)
 
 
 def _complete(
@@ -306,10 +297,3 @@ def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
 def _read_head(database: Database) -> dict[str, Any]:
     """What a store is: uuid, created_at, library_version, network and settings."""
     return json.loads(database.content("meta", "head"))
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Task names, each once, in their order. Raises InputError for a single string."""
-    if isinstance(names, (str, bytes)):
-        raise InputError(f"tasks must be a list of names, got {names!r}; write [{names!r}]")
-    return list(dict.fromkeys(names))

@@ -269,21 +269,22 @@ def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
     return known[name]
 
 
-def unknown_task(name: object, known: Collection[str], are_all: bool = True) -> UnknownTaskError:
+def unknown_task(
+    name: object, known: Collection[str], count: int | None = None
+) -> UnknownTaskError:
     """The error for a name that is not among the known tasks, naming the closest of them.
 
-    - known: names of tasks; are_all: whether these are all tasks.
+    count: of all tasks, where these are only some of them.
     """
     if not known:
         return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")
     compared = list(islice(known, COMPARED_NAMES))
     close = nearest(name, compared)
     names = ", ".join(map(repr, close or compared[:3]))
-    count = str(len(known)) if are_all else f"more than {COMPARED_NAMES}"
-    among = f"{count}{'; close: ' if close else ', such as '}{names}"
-    if isinstance(name, str):
-        return UnknownTaskError(f"no task named {name!r} among {among}")
-    return UnknownTaskError(f"a task's name must be one string, as {names}, got {shown(name)}")
+    if not isinstance(name, str):
+        return UnknownTaskError(f"a task's name must be one string, as {names}, got {shown(name)}")
+    among = f"{count or len(known)}{'; close: ' if close else ', such as '}{names}"
+    return UnknownTaskError(f"no task named {name!r} among {among}")
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
