@@ -41,6 +41,8 @@ LONGEST_WAIT = 1e6
 SETTLED = 50_000_000
 # Seconds that a fork waits for each connection.
 FORK_LOCK_TIMEOUT = 10.0
+FULL = "cannot write {where}: the disk is full; nothing was changed"
+FOREIGN = "{where} is not an impresslearn store, or its start is damaged"
 BUSY = (
     "{where} is in use by another process (waited up to {seconds:g} s); try again after that "
     "process has closed it"
@@ -51,21 +53,9 @@ DENIED = (
 )
 # How SQLite's message begins, the error, and its line.
 REASONS: tuple[tuple[str, type[StoreError], str], ...] = (
-    (
-        "database or disk is full",
-        StoreFullError,
-        "cannot write {where}: the disk is full; nothing was changed",
-    ),
-    (
-        "disk I/O error",
-        StoreFullError,
-        "cannot read or write {where}: the disk is full or reports an error",
-    ),
-    (
-        "file is not a database",
-        StoreDamagedError,
-        "{where} is not an impresslearn store, or its start is damaged",
-    ),
+    ("database or disk is full", StoreFullError, FULL),
+    ("disk I/O error", StoreFullError, "cannot use {where}: the disk is full or reports an error"),
+    ("file is not a database", StoreDamagedError, FOREIGN),
     ("string or blob too big", StoreError, "{where} cannot hold a value of that length"),
     ("database is locked", StoreBusyError, BUSY),
     ("database schema is locked", StoreBusyError, BUSY),
@@ -73,6 +63,8 @@ REASONS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("unable to open database file", StoreError, DENIED),
     ("attempt to write a readonly database", StoreError, DENIED),
 )
+# What decoding a row of another network may raise.
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 # Every table and index takes at least one page, so small pages keep a small store small.
 SCHEMA = f"""
 PRAGMA page_size = 1024;
@@ -314,6 +306,16 @@ class Database:
             raise InputError(f"{error.object[:40]!r} is not valid Unicode") from None
         except (OverflowError, UnicodeDecodeError) as error:
             raise self.damaged(str(error)) from None
+
+    @contextmanager
+    def decoding(self, what: str) -> Iterator[None]:
+        """Turns errors of decoding what was read into StoreError."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except UNREADABLE as error:
+            raise self.damaged(f"{what}: {error}") from None
 
     def _explained(self, message: str) -> StoreError:
         for start, kind, line in REASONS:

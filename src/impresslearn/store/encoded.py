@@ -38,10 +38,9 @@ def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
     """As `ImpressLearner.encoded`."""
     encoded = []
     for name in names:
-        task = store.tasks.learned(name)
-        if task.role == "basis":
+        *_, row = store.rows.task_rows(store.tasks.learned(name).name)
+        if row.mask is not None:
             raise InputError(f"{name!r} is a basis task: its mask travels with the store, by save")
-        row = list(store.rows.task_rows(task.name))[-1]
         encoded.append(EncodedTask(row, _base(store, row)))
     return encoded
 
@@ -69,16 +68,19 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
             f"task {row.name!r} was learned over another network, or over masks or shared features "
             "that this store does not have; save its store with tasks=[] and begin from that"
         )
-    present = list(store.rows.task_rows(row.name))
-    if present and on_conflict == "error":
+    present = list(store.rows.task_rows(row.name))[-1:]
+    if not present:
+        store.rows.add_task(replace(row, version=1))
+        return "new"
+    if on_conflict == "error":
         raise name_taken(row.name)
-    if present and on_conflict == "skip":
+    if on_conflict == "skip":
         return "skipped"
-    if present and row.same_numbers(present[-1]):
+    if row.same_numbers(present[0]):
         return "unchanged"
-    version = present[-1].version + 1 if present else 1
+    version = present[0].version + 1
     store.rows.add_task(replace(row, version=version))
-    return f"version {version}" if present else "new"
+    return f"version {version}"
 
 
 def _base(store: Store, row: TaskRow) -> bytes:

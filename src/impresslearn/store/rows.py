@@ -19,7 +19,7 @@ from torch import Tensor
 
 from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
-from impresslearn.errors import InputError, StoreError, StoreReplacedError
+from impresslearn.errors import InputError, StoreReplacedError
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels import pack
@@ -28,10 +28,9 @@ from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
 from impresslearn.masks.codec import decode_mask as decode_bits
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.store.database import Database, checksum
+from impresslearn.store.database import UNREADABLE, Database, checksum
 from impresslearn.store.tasks import (
     COMPARED_NAMES,
-    UNREADABLE,
     LearnedTask,
     TaskInfo,
     TaskRow,
@@ -51,7 +50,7 @@ LATEST = 2**62  # beyond any version of a task
 CLASS_MAP = "class map"  # the name of the class map among what a store has once
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
-           t.history, t.id, t.checksum, t.number
+           t.history, t.checksum, t.number
     FROM tasks AS t LEFT JOIN documents AS d ON d.id = t.form
 """
 # What no commit changes, once it is there. The first bytes of a trained mask tell it from any other
@@ -130,8 +129,8 @@ class Rows:
         condition = ("true",) if name is None else ("t.name = ?", name)
         return read_rows(self.database, *condition)
 
-    def add_task(self, row: TaskRow) -> LearnedTask:
-        """Writes a task of a new name, or the next version of a known task; returns it decoded.
+    def add_task(self, row: TaskRow) -> None:
+        """Writes a task of a new name, or the next version of a known task.
 
         Raises InputError where another task or version is in its place by now.
         """
@@ -145,11 +144,10 @@ class Rows:
         columns = (row.coefficients, row.statistics, row.profile, row.history, row.checksum())
         about = (row.name, row.version, row.mask, row.num_masks, document)
         try:
-            place = self.database.write(_INSERT, row.name, *about, *columns).lastrowid
+            self.database.write(_INSERT, row.name, *about, *columns)
         except sqlite3.IntegrityError:
             error = name_taken(row.name) if row.version == 1 else changed_meanwhile(row.name)
             raise error from None
-        return self.decode(replace(row, id=place or 0))
 
     def remove_task(self, name: str) -> None:
         """Deletes a task with all its versions."""
@@ -157,12 +155,8 @@ class Rows:
 
     def decode(self, row: TaskRow) -> LearnedTask:
         """The task of a row. Raises StoreError for a task of another network."""
-        try:
+        with self.database.decoding(f"task {row.name[:80]!r}"):
             return decode_task(row, self.backbone)
-        except StoreError:
-            raise
-        except UNREADABLE as error:
-            raise self.database.damaged(f"task {row.name[:80]!r}: {error}") from None
 
     # Masks and projections.
 
@@ -173,10 +167,9 @@ class Rows:
         for *values, written in self.database.rows(query, first):
             if checksum(*values) != written:
                 raise self.database.damaged(f"mask {values[0]!r} is not what was written")
-            try:
-                yield _decode_mask(values, self.backbone.layers)
-            except UNREADABLE as error:
-                raise self.database.damaged(f"mask {values[0][:80]!r}: {error}") from None
+            with self.database.decoding(f"mask {values[0][:80]!r}"):
+                mask = _decode_mask(values, self.backbone.layers)
+            yield mask
 
     def add_masks(self, first: int, masks: Iterable[PackedMask]) -> None:
         """Writes masks from a position on. Raises InputError for a name that is taken."""

@@ -255,8 +255,8 @@ class Store:
         row = self._with_evidence(row, draft.parts, view, run, precision)
         if max_bytes is not None and (size := task_info(row).bytes) > max_bytes:
             return size
-        task = self._commit(row, run.phase, (), replaced)
-        self.cache.get(_key(task), lambda: weights)  # mixed once, to judge and to predict
+        self._commit(row, run.phase, (), replaced)
+        self.cache.get(_key(row.checksum()), lambda: weights)  # mixed once, to judge and to predict
         return None
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
@@ -281,13 +281,13 @@ class Store:
         phase: TrainingPhase | None,
         masks: Sequence[PackedMask] = (),
         replaced: LearnedTask | None = None,
-    ) -> Any:
-        """Commits masks and a task in one transaction, and returns the task as stored.
+    ) -> None:
+        """Commits masks and a task in one transaction.
 
         replaced: as in `commit_learned`. Raises InputError where a name, or the norm statistics
         that all share, were taken since learning began.
         """
-        shared = task = None
+        shared = None
         if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
             shared = phase.statistics
         in_file = self.database.path is not None
@@ -302,11 +302,11 @@ class Store:
                     )
                 if replaced is not None:
                     present = self.rows.task(replaced.name)
-                    if present is None or present.row_id != replaced.row_id:
+                    if present is None or present.digest != replaced.digest:
                         raise changed_meanwhile(replaced.name)
                     *_, former = self.rows.task_rows(replaced.name)
                     if row is not None and row.same_numbers(former):
-                        return present
+                        return
                 first = len(bank)
                 # In memory, masks are encoded only when they are saved: it takes long.
                 if in_file and (masks or first > self._written_masks):
@@ -317,7 +317,7 @@ class Store:
                     self.rows.write_meta("changing", json.dumps(self.backbone.changing).encode())
                 if row is not None:
                     row = replace(row, num_masks=first + 1) if masks else row
-                    task = self.rows.add_task(row)
+                    self.rows.add_task(row)
             with self._adopting:
                 for position, mask in enumerate(masks, first):
                     self._adopt(position, mask)
@@ -325,7 +325,6 @@ class Store:
                     self._written_masks = max(self._written_masks, first + len(masks))
             if shared is not None:
                 self._shared = shared
-        return task
 
     def write_masks(self, rows: Rows, further: Sequence[PackedMask] = ()) -> None:
         """Writes the masks of the bank that these rows do not have yet, and further masks."""
@@ -459,7 +458,7 @@ class Store:
             self._check_masks_of(task)
             return self._weights(task)
 
-        return self.cache.get(_key(task), mixed, evict_others)
+        return self.cache.get(_key(task.digest), mixed, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""
@@ -563,6 +562,6 @@ def _positions(num_masks: int, residual: bool) -> list[int | None]:
     return [*([None] if residual else []), *range(num_masks)]
 
 
-def _key(task: LearnedTask) -> str:
+def _key(digest: bytes) -> str:
     """The cache key of a task's weights, which changes with any number of the task."""
-    return f"task {task.digest.hex()}"
+    return f"task {digest.hex()}"

@@ -26,7 +26,7 @@ from impresslearn.store.database import Database
 from impresslearn.store.network import add_tensors, describe, network_of
 from impresslearn.store.rows import Rows, read_rows, task_names
 from impresslearn.store.store import Store
-from impresslearn.store.tasks import UNREADABLE, TaskInfo, task_info, unknown_task
+from impresslearn.store.tasks import TaskInfo, task_info, unknown_task
 
 Weights = Literal["stored", "seed"]
 # Seconds to wait for a process that is just closing or replacing the same file.
@@ -155,10 +155,9 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[Tas
         condition = ("t.current",) if name is None else ("t.name = ?", composed(name))
         row = None
         for row in read_rows(database, *condition):
-            try:
-                yield task_info(row)
-            except UNREADABLE as error:
-                raise database.damaged(f"task {row.name[:80]!r}: {error}") from None
+            with database.decoding(f"task {row.name[:80]!r}"):
+                info = task_info(row)
+            yield info
         if name is not None and row is None:
             raise unknown_task(name, list(task_names(database)))
 

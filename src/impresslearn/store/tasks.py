@@ -34,8 +34,6 @@ from impresslearn.store.database import checksum
 ROLES = ("basis", "learned")
 # An unknown name is compared with this many names at most, as each comparison takes 20 µs.
 COMPARED_NAMES = 100
-# What decoding a row of another network may raise.
-UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,6 @@ class LearnedTask(TaskInfo):
     - coefficients: None for a basis task without a head.
     - statistics: norm statistics, if the norm policy keeps them per task.
     - profile: what task inference knows of its inputs.
-    - row_id: of its row, unique among all tasks and versions of the store.
     - digest: of everything in its row.
     """
 
@@ -97,7 +94,6 @@ class LearnedTask(TaskInfo):
     coefficients: StoredCoefficients | None = None
     statistics: StoredStatistics | None = None
     profile: TaskProfile | FeatureProfile | None = None
-    row_id: int = field(default=0, compare=False)
     digest: bytes = field(default=b"", compare=False, repr=False)
 
     @property
@@ -117,7 +113,6 @@ class TaskRow:
     - form: JSON that many tasks share: classes, parametrisations, precision, recipe.
     - coefficients, statistics, profile: bytes, or None where the task has none.
     - history: JSON of this task alone.
-    - id: the row's own number.
     """
 
     name: str
@@ -129,7 +124,6 @@ class TaskRow:
     statistics: bytes | None
     profile: bytes | None
     history: str
-    id: int = 0
 
     def same_numbers(self, other: TaskRow) -> bool:
         """Whether another row predicts the same: all is equal but version and history."""
@@ -215,7 +209,7 @@ def task_info(row: TaskRow) -> TaskInfo:
 
 
 def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
-    """The task of a row. Raises one of `UNREADABLE` for a row of another network."""
+    """The task of a row. Raises as `Database.decoding` for a row of another network."""
     info, form = task_info(row), json.loads(row.form)
     coefficients = statistics = None
     profile: TaskProfile | FeatureProfile | None = None
@@ -236,7 +230,6 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         coefficients=coefficients,
         statistics=statistics,
         profile=profile,
-        row_id=row.id,
         digest=row.checksum(),
     )
 
