@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -25,7 +25,7 @@ from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels import pack
 from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
-from impresslearn.masks.codec import decode_mask as decode_bits
+from impresslearn.masks.codec import decode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.store.database import UNREADABLE, Database, checksum
@@ -149,9 +149,14 @@ class Rows:
             error = name_taken(row.name) if row.version == 1 else changed_meanwhile(row.name)
             raise error from None
 
-    def remove_task(self, name: str) -> None:
-        """Deletes a task with all its versions."""
-        self.database.write("DELETE FROM tasks WHERE name = ?", name)
+    def remove_tasks(self, names: Iterable[str]) -> None:
+        """Deletes tasks with all their versions, and takes them out of the class map."""
+        for name in names:
+            self.database.write("DELETE FROM tasks WHERE name = ?", name)
+        content = self.meta(CLASS_MAP)
+        if content is not None:
+            kept = ClassMap.decode(content).keeping(list(task_names(self.database)))
+            self.write_meta(CLASS_MAP, kept.encode())
 
     def decode(self, row: TaskRow) -> LearnedTask:
         """The task of a row. Raises StoreError for a task of another network."""
@@ -164,22 +169,39 @@ class Rows:
         """The masks from a position on. Raises StoreError for a damaged or another network's."""
         columns = "name, source, recipe, bits, digest, checksum"
         query = f"SELECT {columns} FROM masks WHERE position >= ? ORDER BY position"
+        layers = self.backbone.layers
         for *values, written in self.database.rows(query, first):
-            if checksum(*values) != written:
-                raise self.database.damaged(f"mask {values[0]!r} is not what was written")
-            with self.database.decoding(f"mask {values[0][:80]!r}"):
-                mask = _decode_mask(values, self.backbone.layers)
-            yield mask
+            name, source, text, coded, digest = values
+            with self.database.decoding(f"mask {str(name)[:80]!r}"):
+                recipe = json.loads(text)
+                ones = tuple(recipe.pop("ones"))
+                if coded is None:
+                    packed = _draw(layers, ones, recipe)
+                else:
+                    shapes = [(layer.units, layer.fan_in) for layer in layers]
+                    packed = [pack(torch.from_numpy(bits)) for bits in decode_mask(coded, shapes)]
+                if checksum(*values) != written or mask_digest(packed) != digest:
+                    raise ValueError("it does not have the bits that were written")
+            yield MaskInfo(name, source, ones, recipe, coded), packed
 
     def add_masks(self, first: int, masks: Iterable[PackedMask]) -> None:
         """Writes masks from a position on. Raises InputError for a name that is taken."""
+        layers = self.backbone.layers
         for position, mask in enumerate(masks, first):
-            values = _encode_mask(mask, self.backbone.layers)
+            info, packed = mask
+            digest, drawn, bits = mask_digest(packed), None, None
+            if info.stored_as_seed:
+                with suppress(*UNREADABLE):  # a caller may have named a mask of their own "random"
+                    drawn = mask_digest(_draw(layers, info.ones, info.recipe))
+            if drawn != digest:  # the recipe does not draw these bits again
+                bits = coded_mask(mask, layers)[0].coded
+            recipe = to_json({"ones": list(info.ones), **info.recipe})
+            values = (info.name, info.source, recipe, bits, digest)
             try:
                 query = "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)"
                 self.database.write(query, position, *values, checksum(*values))
             except sqlite3.IntegrityError:
-                line = f"the bank holds a mask named {values[0]!r}; choose another name"
+                line = f"the bank holds a mask named {info.name!r}; choose another name"
                 raise InputError(line) from None
 
     def add_projection(self, projection: Projection) -> int:
@@ -234,12 +256,6 @@ class Rows:
         if self.database.row("SELECT 1 FROM meta WHERE name = ?", name) is None:
             return None
         return self.database.content("meta", name)
-
-    def keep_in_class_map(self, names: Collection[str]) -> None:
-        """Takes all other tasks out of the class map, where there is one."""
-        content = self.meta(CLASS_MAP)
-        if content is not None:
-            self.write_meta(CLASS_MAP, ClassMap.decode(content).keeping(names).encode())
 
     def write_meta(self, name: str, content: bytes) -> None:
         """Writes a value that the store has once."""
@@ -342,36 +358,6 @@ class TaskTable(Mapping[str, TaskInfo]):
 def changed_meanwhile(name: str) -> InputError:
     """The error for an update of a task that is not there any more."""
     return InputError(f"task {name!r} was changed or removed meanwhile; update it again")
-
-
-def _encode_mask(
-    mask: PackedMask, layers: Sequence[MaskableLayer]
-) -> tuple[str, str, str, bytes | None, bytes]:
-    """The name, source, recipe, bits (None where the recipe draws them again) and their digest."""
-    info, packed = mask
-    digest, drawn, bits = mask_digest(packed), None, None
-    if info.stored_as_seed:
-        with suppress(*UNREADABLE):  # a caller may have named a mask of their own "random"
-            drawn = mask_digest(_draw(layers, info.ones, info.recipe))
-    if drawn != digest:
-        bits = coded_mask(mask, layers)[0].coded
-    recipe = to_json({"ones": list(info.ones), **info.recipe})
-    return info.name, info.source, recipe, bits, digest
-
-
-def _decode_mask(values: Sequence[Any], layers: Sequence[MaskableLayer]) -> PackedMask:
-    """The mask of what `_encode_mask` gave."""
-    name, source, text, coded, digest = values
-    recipe = json.loads(text)
-    ones = tuple(recipe.pop("ones"))
-    if coded is None:
-        packed = _draw(layers, ones, recipe)
-    else:
-        shapes = [(layer.units, layer.fan_in) for layer in layers]
-        packed = [pack(torch.from_numpy(bits)) for bits in decode_bits(coded, shapes)]
-    if mask_digest(packed) != digest:
-        raise ValueError("it does not have the bits that were written")
-    return MaskInfo(name, source, ones, recipe, coded), packed
 
 
 def _draw(

@@ -425,9 +425,7 @@ class Store:
         """Takes a task out with all its versions; the bank keeps its masks."""
         self.database.check_writable()
         with self.committing, self.database.transaction():
-            removed = self.tasks.learned(name).name
-            self.rows.remove_task(removed)
-            self.rows.keep_in_class_map(list(self.tasks))
+            self.rows.remove_tasks([self.tasks.learned(name).name])
 
     # What predictions need.
 

@@ -253,9 +253,7 @@ def _complete(
         store.write_masks(rows)
         if names is not None:
             # Deletes all other tasks, and the masks and projections behind the last one needed.
-            for name in set(task_names(database)) - set(names):
-                rows.remove_task(name)
-            rows.keep_in_class_map(names)
+            rows.remove_tasks(set(task_names(database)) - set(names))
             write(_UNUSED_DOCUMENTS)
         if names:  # without any task it is a base for tasks to come, with all masks
             (needed,) = database.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
