@@ -101,37 +101,34 @@ class Metrics:
             lines += [f"# TYPE impresslearn_{name} {kind}", f"impresslearn_{name} {value}"]
         return "\n".join(lines) + "\n"
 
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """An application that counts and logs every HTTP request, and gives its answer an id.
 
-class MetricsMiddleware:
-    """Counts and logs every HTTP request of an application, and gives its answer an id.
+        A client's own X-Request-ID is kept.
+        """
 
-    A client's own X-Request-ID is kept.
-    """
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            started, status = time.perf_counter(), 500
+            sent = Headers(scope=scope).get("x-request-id", "")
+            number = sent if REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex[:16]
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+            async def noting(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                    MutableHeaders(scope=message)["x-request-id"] = number
+                await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started, status = time.perf_counter(), 500
-        sent = Headers(scope=scope).get("x-request-id", "")
-        number = sent if REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex[:16]
+            try:
+                await app(scope, receive, noting)
+            finally:
+                seconds = time.perf_counter() - started
+                # What is no route, such as a wrong address, is counted together.
+                self.add(getattr(scope.get("route"), "path", "other"), status, seconds)
+                method, path = scope["method"], visible(scope["path"])
+                logger.info("%s %s %d %.1f ms id=%s", method, path, status, 1000 * seconds, number)
 
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = number
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noting)
-        finally:
-            seconds = time.perf_counter() - started
-            # What is no route, such as a wrong address, is counted together.
-            self._metrics.add(getattr(scope.get("route"), "path", "other"), status, seconds)
-            method, path = scope["method"], visible(scope["path"])
-            logger.info("%s %s %d %.1f ms id=%s", method, path, status, 1000 * seconds, number)
+        return counted

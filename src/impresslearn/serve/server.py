@@ -29,7 +29,7 @@ from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
-from impresslearn.serve.pools import BoundedPool, Metrics, MetricsMiddleware
+from impresslearn.serve.pools import BoundedPool, Metrics
 from impresslearn.serve.requests import (
     ERRORS,
     JSON,
@@ -249,10 +249,10 @@ def create_app(
     """
     settings = settings or ServeSettings()
     check_kind("settings", settings, ServeSettings)
-    opened = None
-    if not isinstance(source, ImpressLearner):
-        source = opened = open_store(source, readonly=True, progress=False)
-    service = Service(source, settings.max_rows)
+    learner = source
+    if not isinstance(learner, ImpressLearner):
+        learner = open_store(learner, readonly=True, progress=False)
+    service = Service(learner, settings.max_rows)
     token = (settings.token or "").encode()
     # Predictions have their own threads, so that /health and /tasks never wait for them, and they
     # do not wait for inferences.
@@ -265,8 +265,8 @@ def create_app(
         yield
         predicting.shutdown()
         inferring.shutdown()
-        if opened is not None:
-            opened.close()
+        if learner is not source:
+            service.learner.close()
 
     async def check_token(
         sent: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
@@ -287,7 +287,7 @@ def create_app(
     for kind in ERRORS:
         app.add_exception_handler(kind, answer_error)
     guarded = APIRouter(dependencies=[Depends(check_token)] if token else [])
-    app.add_middleware(MetricsMiddleware, metrics=metrics)
+    app.add_middleware(metrics.counting)
 
     def counts() -> PlainTextResponse:
         """Requests, their seconds, tasks and cached weights, for Prometheus."""

@@ -85,19 +85,14 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
 
 def _base(store: Store, row: TaskRow) -> bytes:
     """A digest of what the numbers of a task mean: equal only where they mean the same."""
-    digest = hashlib.blake2b(store.backbone.identity.encode(), digest_size=16)
-    for position in range(min(row.num_masks, len(store.bank))):
-        digest.update(store.mask_digest(position))
-    if row.num_masks > len(store.bank):
-        digest.update(b"masks are missing")
     form, row_of = json.loads(row.form), store.database.row
+    held = min(row.num_masks, len(store.bank))
+    parts: list[Any] = [store.backbone.identity, held < row.num_masks]
+    parts += map(store.mask_digest, range(held))
     # The checksums of what the store has once and the task reads.
-    checksums: list[Any] = [row_of("SELECT checksum FROM meta WHERE name = 'shared'")]
-    if form.get("profile") == "features":
-        checksums.append(row_of("SELECT checksum FROM meta WHERE name = 'features'"))
+    for name in ("shared", "features") if form.get("profile") == "features" else ("shared",):
+        parts.append(row_of("SELECT checksum FROM meta WHERE name = ?", name))
     number = max((getattr(part, "projection", 0) for part in from_plain(form["parts"])), default=0)
     if number:
-        checksums.append(row_of("SELECT checksum FROM projections WHERE number = ?", number))
-    for each in checksums:
-        digest.update(repr(each).encode())
-    return digest.digest()
+        parts.append(row_of("SELECT checksum FROM projections WHERE number = ?", number))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()

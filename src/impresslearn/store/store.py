@@ -301,11 +301,10 @@ class Store:
                         "tasks share; learn this one again"
                     )
                 if replaced is not None:
-                    present = self.rows.task(replaced.name)
-                    if present is None or present.digest != replaced.digest:
+                    versions = list(self.rows.task_rows(replaced.name))
+                    if not versions or versions[-1].checksum() != replaced.digest:
                         raise changed_meanwhile(replaced.name)
-                    *_, former = self.rows.task_rows(replaced.name)
-                    if row is not None and row.same_numbers(former):
+                    if row is not None and row.same_numbers(versions[-1]):
                         return
                 first = len(bank)
                 # In memory, masks are encoded only when they are saved: it takes long.
@@ -415,7 +414,7 @@ class Store:
                     f"task {name!r} is at version {present.version} and has {have}, "
                     f"got version {version}"
                 )
-            self._check_masks_of(chosen)
+            self.check_masks_of(chosen)
             history = json.loads(chosen.history)
             history["metrics"]["restored"] = version
             restored = replace(chosen, version=present.version + 1, history=to_json(history))
@@ -431,7 +430,7 @@ class Store:
 
     def coefficients(self, task: LearnedTask) -> Coefficients:
         """A task's coefficients as stored; one-hot on its own mask for a basis task."""
-        self._check_masks_of(task)
+        self.check_masks_of(task)
         if task.coefficients is not None and task.mask is None:
             return task.coefficients.restore(self.backbone)
         shares = torch.zeros(task.num_masks, dtype=torch.float32, device=self.backbone.device)
@@ -453,7 +452,7 @@ class Store:
         """
 
         def mixed() -> Weights:
-            self._check_masks_of(task)
+            self.check_masks_of(task)
             return self._weights(task)
 
         return self.cache.get(_key(task.digest), mixed, evict_others)
@@ -541,7 +540,7 @@ class Store:
             self._mask_digests[position] = mask_digest(self._bank.packed(position)[1])
         return self._mask_digests[position]
 
-    def _check_masks_of(self, task: LearnedTask | TaskRow) -> None:
+    def check_masks_of(self, task: LearnedTask | TaskRow) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
         self.catch_up()
         if task.num_masks > len(self._bank):
@@ -549,10 +548,7 @@ class Store:
             with self.committing:
                 count = len(self._bank)
             if task.num_masks > count:
-                raise StoreError(
-                    f"task {task.name!r} combines masks that its bank of {count} does not have; "
-                    "restore the store from a copy"
-                )
+                raise self.database.damaged(f"task {task.name!r} combines masks that are not there")
 
 
 def _positions(num_masks: int, residual: bool) -> list[int | None]:

@@ -90,11 +90,8 @@ def open_file(
         bank = MaskBank(backbone.layers, backbone.device)
         store = Store(backbone, bank, cache_bytes, database)
         if in_memory:
-            count = len(store.bank)
             for row in store.rows.task_rows():
-                if row.num_masks > count:
-                    line = f"task {row.name[:80]!r} combines masks that are not there"
-                    raise database.damaged(line)
+                store.check_masks_of(row)
             with database.transaction():
                 database.write("DELETE FROM tensors")  # the network has them
         return store, head["settings"]
@@ -126,10 +123,7 @@ def save_file(
     chosen = None
     if names is not None:
         chosen = list(dict.fromkeys(store.tasks.learned(name).name for name in names))
-    try:
-        place = check_place(path)
-    except InputError as error:
-        raise StoreError(str(error)) from None
+    place = check_place(path)
     with store.committing:
         copy = Database(copy_of=store.database)
     _complete(copy, store, settings, weights, chosen)
