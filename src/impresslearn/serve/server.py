@@ -369,10 +369,7 @@ def run_server(
 
 
 def _prediction(
-    model: type[BaseModel],
-    compute: Callable[[Any], BaseModel],
-    max_bytes: int,
-    pool: BoundedPool,
+    model: type[BaseModel], compute: Callable[[Any], BaseModel], max_bytes: int, pool: BoundedPool
 ) -> Callable[..., Any]:
     """A route whose requests are parsed, computed and written by the threads of the pool."""
 

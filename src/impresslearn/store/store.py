@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,12 +24,7 @@ from impresslearn.coefficients.norm_statistics import (
     statistics_bytes,
     store_statistics,
 )
-from impresslearn.coefficients.parametrisation import (
-    Coefficients,
-    Parametrisation,
-    store_coefficients,
-    task_weights,
-)
+from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients, task_weights
 from impresslearn.coefficients.readout import Projection, Readout, over_features
 from impresslearn.data import Features, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
@@ -55,10 +51,8 @@ from impresslearn.store.tasks import (
     TaskRow,
     TrainingRun,
     check_new_name,
-    task_info,
     task_row,
     to_json,
-    with_evidence,
 )
 
 # Memory for the effective weights of the tasks used last.
@@ -227,7 +221,8 @@ class Store:
         size = len(packed[0][0].coded or b"")
         row = task_row(name, run, recipes[name], 1, stored, mask=name, mask_bytes=size)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
-        self._commit(self._with_evidence(row, (), view, run, precision), run.phase, packed)
+        row = self._with_evidence(row, self.rows.decode(row), view, run, precision)
+        self._commit(row, run.phase, packed)
 
     def commit_learned(
         self,
@@ -252,8 +247,8 @@ class Store:
         draft = self.rows.decode(row)
         weights = self._weights(draft)
         view = self._view(draft, run.phase.statistics, weights)
-        row = self._with_evidence(row, draft.parts, view, run, precision)
-        if max_bytes is not None and (size := task_info(row).bytes) > max_bytes:
+        row = self._with_evidence(row, draft, view, run, precision)
+        if max_bytes is not None and (size := row.info().bytes) > max_bytes:
             return size
         self._commit(row, run.phase, (), replaced)
         self.cache.get(_key(row.checksum()), lambda: weights)  # mixed once, to judge and to predict
@@ -348,16 +343,11 @@ class Store:
             )
 
     def _with_evidence(
-        self,
-        row: TaskRow,
-        parts: Sequence[Parametrisation],
-        view: TaskView,
-        run: TrainingRun,
-        precision: str,
+        self, row: TaskRow, draft: LearnedTask, view: TaskView, run: TrainingRun, precision: str
     ) -> TaskRow:
         """A task with its norm statistics, and what it knows of its own training inputs.
 
-        parts: of a learned task. Raises TrainingError where its outputs are not finite.
+        Raises TrainingError where its outputs are not finite.
         """
         backbone, statistics = self.backbone, None
         if run.phase.statistics is not None and backbone.has_task_statistics:
@@ -366,7 +356,7 @@ class Store:
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = known = run.examples.inputs_at(places)
-        *changes, last = parts or (None,)
+        *changes, last = draft.parts or (None,)
         if run.features is not None and isinstance(last, Readout):
             # The network need not run again over inputs whose features are known.
             positions = _positions(0 if changes else row.num_masks, last.residual)
@@ -387,7 +377,7 @@ class Store:
                 f"task {row.name!r} is not kept: its predictions or norm statistics are NaN or "
                 "infinite; try a smaller learning rate or scaled inputs"
             )
-        return with_evidence(row, statistics, profile)
+        return row.with_evidence(statistics, profile)
 
     def _check_mask_names(self, names: Iterable[str]) -> None:
         for name in names:
@@ -450,12 +440,8 @@ class Store:
 
         evict_others: see `WeightCache.get`.
         """
-
-        def mixed() -> Weights:
-            self.check_masks_of(task)
-            return self._weights(task)
-
-        return self.cache.get(_key(task.digest), mixed, evict_others)
+        make = partial(self._weights, task)
+        return self.cache.get(_key(task.digest), make, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""
@@ -478,6 +464,7 @@ class Store:
     @torch.no_grad()
     def _weights(self, task: LearnedTask) -> Weights:
         """As `weights`, mixed anew."""
+        self.check_masks_of(task)
         backbone, numbers = self.backbone, None
         if task.coefficients is not None:
             numbers = task.coefficients.restore(backbone)

@@ -26,7 +26,7 @@ from impresslearn.store.database import Database
 from impresslearn.store.network import add_tensors, describe, network_of
 from impresslearn.store.rows import Rows, read_rows, task_names
 from impresslearn.store.store import Store
-from impresslearn.store.tasks import TaskInfo, task_info, unknown_task
+from impresslearn.store.tasks import TaskInfo, unknown_task
 
 Weights = Literal["stored", "seed"]
 # Seconds to wait for a process that is just closing or replacing the same file.
@@ -150,7 +150,7 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[Tas
         row = None
         for row in read_rows(database, *condition):
             with database.decoding(f"task {row.name[:80]!r}"):
-                info = task_info(row)
+                info = row.info()
             yield info
         if name is not None and row is None:
             raise unknown_task(name, list(task_names(database)))

@@ -130,6 +130,37 @@ class TaskRow:
         parts = ("mask", "num_masks", "form", "coefficients", "statistics", "profile")
         return all(getattr(self, part) == getattr(other, part) for part in parts)
 
+    def info(self) -> TaskInfo:
+        """The public summary, with every byte counted; it needs no network."""
+        form, history = json.loads(self.form), json.loads(self.history)
+        classes, recipe = tuple(form["classes"]), form["recipe"]
+        if "seed" in history:
+            recipe = {"seed": history.pop("seed"), **recipe}
+        breakdown = {
+            "mask": history.pop("mask_bytes", 0),
+            "coefficients": len(self.coefficients or b""),
+            "statistics": len(self.statistics or b""),
+            "labels": label_map_bytes(classes),
+            "profile": len(self.profile or b""),
+        }
+        role = "learned" if self.mask is None else "basis"
+        about = (self.name, role, classes, self.num_masks, sum(breakdown.values()))
+        return TaskInfo(*about, breakdown, {"recipe": recipe, **history}, self.version)
+
+    def with_evidence(
+        self, statistics: StoredStatistics | None, profile: TaskProfile | FeatureProfile
+    ) -> TaskRow:
+        """The row with the norm statistics and the profile of the task."""
+        form = json.loads(self.form)
+        if statistics is not None:
+            form["coded_statistics"] = statistics.code is not None
+        if isinstance(profile, FeatureProfile):
+            form["profile"] = "features"
+        elif profile.inputs and profile.inputs.has_few_features:
+            form["profile"] = "values"
+        content = None if statistics is None else statistics.content
+        return replace(self, form=to_json(form), statistics=content, profile=profile.encode())
+
     def checksum(self) -> bytes:
         """Of everything that the row holds."""
         about = (self.name, str(self.version), self.mask or "", str(self.num_masks))
@@ -175,42 +206,9 @@ def task_row(
     )
 
 
-def with_evidence(
-    row: TaskRow, statistics: StoredStatistics | None, profile: TaskProfile | FeatureProfile
-) -> TaskRow:
-    """The row of a task with its norm statistics and its profile."""
-    form = json.loads(row.form)
-    if statistics is not None:
-        form["coded_statistics"] = statistics.code is not None
-    if isinstance(profile, FeatureProfile):
-        form["profile"] = "features"
-    elif profile.inputs and profile.inputs.has_few_features:
-        form["profile"] = "values"
-    content = None if statistics is None else statistics.content
-    return replace(row, form=to_json(form), statistics=content, profile=profile.encode())
-
-
-def task_info(row: TaskRow) -> TaskInfo:
-    """The public summary of a row, with every byte counted; it needs no network."""
-    form, history = json.loads(row.form), json.loads(row.history)
-    classes, recipe = tuple(form["classes"]), form["recipe"]
-    if "seed" in history:
-        recipe = {"seed": history.pop("seed"), **recipe}
-    breakdown = {
-        "mask": history.pop("mask_bytes", 0),
-        "coefficients": len(row.coefficients or b""),
-        "statistics": len(row.statistics or b""),
-        "labels": label_map_bytes(classes),
-        "profile": len(row.profile or b""),
-    }
-    role = "learned" if row.mask is None else "basis"
-    about = (row.name, role, classes, row.num_masks, sum(breakdown.values()))
-    return TaskInfo(*about, breakdown, {"recipe": recipe, **history}, row.version)
-
-
 def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
     """The task of a row. Raises as `Database.decoding` for a row of another network."""
-    info, form = task_info(row), json.loads(row.form)
+    info, form = row.info(), json.loads(row.form)
     coefficients = statistics = None
     profile: TaskProfile | FeatureProfile | None = None
     if row.coefficients is not None:
