@@ -51,6 +51,8 @@ logger = logging.getLogger("impresslearn.serve")
 BEARER = HTTPBearer(auto_error=False)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
+# Predictions and inferences computed at the same time, and inferences that wait for these.
+THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
 GRACE_SECONDS = 8
 Answer = dict[str, Any]
 Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
@@ -68,9 +70,6 @@ class ServeSettings:
       /docs; None lets everybody ask.
     - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
     - max_rows: inputs in one request.
-    - threads: predictions computed at the same time; others wait.
-    - infer_threads: inferences of tasks, which take longer, computed at the same time.
-    - max_waiting: inferences that may wait; further ones are answered 503 with Retry-After.
 
     Raises InputError for a setting out of range.
     """
@@ -78,17 +77,13 @@ class ServeSettings:
     token: str | None = field(default=None, repr=False)
     max_bytes: int = 16 * 1024**2
     max_rows: int = 4096
-    threads: int = 2
-    infer_threads: int = 1
-    max_waiting: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("max_bytes", "max_rows", "threads", "infer_threads", "max_waiting"):
-            check_integer(name, getattr(self, name), 1)
-        if self.token is None:
-            return
+        check_integer("max_bytes", self.max_bytes, 1)
+        check_integer("max_rows", self.max_rows, 1)
+        token = "none" if self.token is None else self.token
         # A header cannot carry other characters.
-        if not isinstance(self.token, str) or not re.fullmatch("[!-~]+", self.token):
+        if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
             raise InputError("token must be one or more printable ASCII characters without spaces")
 
 
@@ -256,8 +251,8 @@ def create_app(
     token = (settings.token or "").encode()
     # Predictions have their own threads, so that /health and /tasks never wait for them, and they
     # do not wait for inferences.
-    predicting = BoundedPool("predict", settings.threads, MAX_CONNECTIONS)
-    inferring = BoundedPool("infer", settings.infer_threads, settings.max_waiting)
+    predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
+    inferring = BoundedPool("infer", INFER_THREADS, MAX_WAITING)
     metrics = Metrics(service.gauges)
 
     @asynccontextmanager

@@ -135,7 +135,7 @@ class Database:
         copy_of: Database | None = None,
     ) -> None:
         self.readonly = readonly
-        self.timeout = min(check_number("timeout", timeout, 0.0), LONGEST_WAIT)
+        self.timeout = check_number("timeout", timeout, 0.0, LONGEST_WAIT)
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
         self._seen: tuple[int, ...] | None = None  # times and size of the file
@@ -269,12 +269,10 @@ class Database:
         """Rewrites the file without its unused room. StoreError while others have it open."""
         with self.writing.lock, self.reading.lock, self.clear_errors():
             connection = self._connection(self.writing)
-            if self.path is None:
-                connection.execute("VACUUM")
-                return
-            self.reading.close()
-            if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
-                raise sqlite3.OperationalError("database is locked")
+            if self.path is not None:
+                self.reading.close()
+                if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
+                    raise sqlite3.OperationalError("database is locked")
             connection.execute("VACUUM")
 
     def check_writable(self) -> None:

@@ -38,10 +38,6 @@ _FORMER_VERSIONS = """
         WHERE present.current AND present.name = tasks.name
     ) - ?
 """
-_PRESENT = """
-    SELECT tasks.name, mask, num_masks, text, coefficients, statistics, profile
-    FROM tasks JOIN documents ON documents.id = form WHERE current ORDER BY number
-"""
 _TASK_BYTES = """
     SELECT sum(coalesce(length(coefficients), 0) + coalesce(length(statistics), 0) +
                coalesce(length(profile), 0)) FROM tasks WHERE current
@@ -161,13 +157,13 @@ def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str
     found = []
     for path in (first, second):
         with closing(Database(path, readonly=True)) as database:
-            rows = database.rows(_PRESENT)
-            found.append({name: hash(tuple(numbers)) for name, *numbers in rows})
+            found.append({row.name: row for row in read_rows(database, "t.current")})
     ours, theirs = found
+    both = [name for name in ours if name in theirs]
     return {
         "only_first": [name for name in ours if name not in theirs],
         "only_second": [name for name in theirs if name not in ours],
-        "different": [name for name in ours if theirs.get(name, ours[name]) != ours[name]],
+        "different": [name for name in both if not ours[name].same_numbers(theirs[name])],
     }
 
 
