@@ -332,12 +332,54 @@ class Database:
         if slot.connection is None:
             assert self._place is not None
             self._check_place()
-            writes = slot is self.writing and not self.readonly
+            log = self._place.with_name(f"{self._place.name}-wal")
             with self.clear_errors():
-                connection = _connect(self._place, self.where, self.readonly, self.timeout)
-                _open_log(connection, DURABLE if writes else "", self.timeout)
-                slot.connection = connection
+                try:
+                    # Readers may write too: a killed process may have left half a commit, to be
+                    # rolled back.
+                    slot.connection = self._open("rw", slot is self.writing)
+                except sqlite3.OperationalError:
+                    has_log = log.exists() and log.stat().st_size > 0
+                    if has_log or not self.readonly or os.access(log.parent, os.W_OK):
+                        raise
+                    # Nothing can be written beside the file, not even a log: read it as it is.
+                    slot.connection = self._open("ro&immutable=1", False)
         return slot.connection
+
+    def _open(self, mode: str, writes: bool) -> sqlite3.Connection:
+        """A connection to the file, which must be a store, with its log open."""
+        assert self._place is not None
+        uri = f"{self._place.as_uri()}?mode={mode}"
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=self.timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application != APPLICATION_ID:
+                raise StoreError(f"{self.where} is an SQLite file, but not an impresslearn store")
+            if version != FORMAT:
+                age = "a newer" if version > FORMAT else "an older"
+                raise StoreError(
+                    f"{self.where} was written by {age} impresslearn (format {version}); this "
+                    f"version reads format {FORMAT}: use the version that wrote it, or learn its "
+                    "tasks again"
+                )
+            connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
+            deadline = time.monotonic() + self.timeout
+            while True:
+                try:
+                    connection.executescript(DURABLE if writes else "")
+                    connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
+                    return connection
+                except sqlite3.OperationalError as error:
+                    # SQLite does not wait here while another process opens or folds in its log.
+                    if "locked" not in str(error) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.01)
+        except BaseException:
+            connection.close()
+            raise
 
     def _check_place(self) -> os.stat_result | None:
         """The file's status. Raises StoreError unless the path still names what was opened."""
@@ -388,37 +430,6 @@ def _release(writing: Slot, reading: Slot, place: Path, opened: os.stat_result) 
         writing.close()
 
 
-def _connect(place: Path, where: str, readonly: bool, timeout: float) -> sqlite3.Connection:
-    """A connection to a store's file.
-
-    Readers may write too: a killed process may have left half a commit, to be rolled back.
-    """
-    try:
-        return _connect_as("rw", place, where, timeout)
-    except sqlite3.OperationalError:
-        log = place.with_name(f"{place.name}-wal")
-        has_log = log.exists() and log.stat().st_size > 0
-        if has_log or not readonly or os.access(place.parent, os.W_OK):
-            raise
-    # Nothing can be written beside the file, not even a log: read it as it is.
-    return _connect_as("ro&immutable=1", place, where, timeout)
-
-
-def _open_log(connection: sqlite3.Connection, script: str, timeout: float) -> None:
-    """Sets the journal mode and reads a row, which opens the log."""
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            connection.executescript(script)
-            connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
-            return
-        except sqlite3.OperationalError as error:
-            # SQLite does not wait here while another process opens or folds in its log.
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
 def _empty_log(connection: sqlite3.Connection, timeout: float) -> None:
     """Empties the log, whose commits are in the file, unless somebody is reading it right now.
 
@@ -428,29 +439,6 @@ def _empty_log(connection: sqlite3.Connection, timeout: float) -> None:
     with suppress(sqlite3.Error):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     connection.execute(f"PRAGMA busy_timeout = {int(1000 * timeout)}")
-
-
-def _connect_as(mode: str, place: Path, where: str, timeout: float) -> sqlite3.Connection:
-    uri = f"{place.as_uri()}?mode={mode}"
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
-    )
-    try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION_ID:
-            raise StoreError(f"{where} is an SQLite file, but not an impresslearn store")
-        if version != FORMAT:
-            age = "a newer" if version > FORMAT else "an older"
-            raise StoreError(
-                f"{where} was written by {age} impresslearn (format {version}); this version reads "
-                f"format {FORMAT}: use the version that wrote it, or learn its tasks again"
-            )
-        connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
-        return connection
-    except BaseException:
-        connection.close()
-        raise
 
 
 def _status(place: Path, where: str) -> os.stat_result:
