@@ -299,7 +299,12 @@ class Database:
         except sqlite3.IntegrityError:
             raise
         except sqlite3.Error as error:
-            raise self._explained(str(error)) from None
+            message = str(error)
+            for start, kind, line in REASONS:
+                if message.startswith(start):
+                    raise kind(line.format(where=self.where, seconds=self.timeout)) from None
+            what = "SQLite cannot read it" if "malformed" in message else message
+            raise self.damaged(what) from None
         except UnicodeEncodeError as error:
             raise InputError(f"{error.object[:40]!r} is not valid Unicode") from None
         except (OverflowError, UnicodeDecodeError) as error:
@@ -314,12 +319,6 @@ class Database:
             raise
         except UNREADABLE as error:
             raise self.damaged(f"{what}: {error}") from None
-
-    def _explained(self, message: str) -> StoreError:
-        for start, kind, line in REASONS:
-            if message.startswith(start):
-                return kind(line.format(where=self.where, seconds=self.timeout))
-        return self.damaged("SQLite cannot read it" if "malformed" in message else message)
 
     def _slot(self) -> Slot:
         """Where this thread reads: in its own transaction, what it wrote."""
@@ -360,11 +359,8 @@ class Database:
                 raise StoreError(f"{self.where} is an SQLite file, but not an impresslearn store")
             if version != FORMAT:
                 age = "a newer" if version > FORMAT else "an older"
-                raise StoreError(
-                    f"{self.where} was written by {age} impresslearn (format {version}); this "
-                    f"version reads format {FORMAT}: use the version that wrote it, or learn its "
-                    "tasks again"
-                )
+                line = f"{self.where} was written by {age} impresslearn (format {version}, not"
+                raise StoreError(f"{line} {FORMAT}): use that version, or learn its tasks again")
             connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
             deadline = time.monotonic() + self.timeout
             while True:

@@ -64,10 +64,8 @@ def commit_encoded(
 def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
     row = encoded.row
     if encoded.base != _base(store, row):
-        raise InputError(
-            f"task {row.name!r} was learned over another network, or over masks or shared features "
-            "that this store does not have; save its store with tasks=[] and begin from that"
-        )
+        line = f"task {row.name!r} was learned over another network, masks or shared features"
+        raise InputError(f"{line}; save its store with tasks=[] and begin from that")
     present = list(store.rows.task_rows(row.name))[-1:]
     if not present:
         store.rows.add_task(replace(row, version=1))

@@ -127,10 +127,9 @@ def _rebuilt(
     backbone._link()  # what it holds beside the tensors depends on their values
     if backbone.fingerprint() != description["fingerprint"]:
         raise StoreError(
-            f"the network rebuilt for {where} is not the network its tasks were learned on "
-            "(SHA-256 differs); where torch drew weights that the store does not hold "
-            "(init_version 1, or your own builder), use the torch version and processor that "
-            "wrote it; any other store is damaged"
+            f"the network rebuilt for {where} is not the one its tasks were learned on (SHA-256 "
+            "differs); if the store holds no weights, use the torch version and processor that "
+            "wrote it; otherwise it is damaged"
         )
     known = description.get("probe") or ()
     logits = (known and _probe(backbone)) or ()

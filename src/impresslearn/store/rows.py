@@ -337,7 +337,8 @@ class TaskTable(Mapping[str, TaskInfo]):
             text, rows = str(name), self._rows.database.rows
             near = rows(f"{query} < ? ORDER BY name DESC LIMIT 9", text)
             near += rows(f"{query} > ? ORDER BY name LIMIT 9", text)
-            names = dict.fromkeys([close for (close,) in near] + self.page(0, COMPARED_NAMES))
+            first = self.page(0, COMPARED_NAMES - len(near))
+            names = dict.fromkeys([*first, *(close for (close,) in near)])
             raise unknown_task(name, names, len(self))
         return task
 

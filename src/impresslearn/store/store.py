@@ -251,7 +251,8 @@ class Store:
         if max_bytes is not None and (size := row.info().bytes) > max_bytes:
             return size
         self._commit(row, run.phase, (), replaced)
-        self.cache.get(_key(row.checksum()), lambda: weights)  # mixed once, to judge and to predict
+        # Mixed once, to judge and to predict.
+        self.cache.get(f"task {row.checksum().hex()}", lambda: weights)
         return None
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
@@ -291,10 +292,8 @@ class Store:
                 bank = self.bank  # with what others committed before this transaction began
                 self._check_mask_names(info.name for info, _ in masks)
                 if shared is not None and self.shared is not None:
-                    raise InputError(
-                        "another task was learned meanwhile and fixed the norm statistics that all "
-                        "tasks share; learn this one again"
-                    )
+                    line = "another task fixed the shared norm statistics meanwhile"
+                    raise InputError(f"{line}; learn this one again")
                 if replaced is not None:
                     versions = list(self.rows.task_rows(replaced.name))
                     if not versions or versions[-1].checksum() != replaced.digest:
@@ -337,10 +336,8 @@ class Store:
             return
         present, bits = self._bank.packed(position)
         if present.name != info.name or not all(map(torch.equal, bits, moved)):
-            raise StoreError(
-                f"another process has committed mask {info.name!r} where this bank has "
-                f"{present.name!r}, which was never committed; open the store again"
-            )
+            line = f"mask {info.name!r} where this bank has {present.name!r}, which it has not"
+            raise StoreError(f"another process has committed {line}; open the store again")
 
     def _with_evidence(
         self, row: TaskRow, draft: LearnedTask, view: TaskView, run: TrainingRun, precision: str
@@ -400,10 +397,8 @@ class Store:
                 have = "no former version"
                 if former:
                     have = f"the former versions {former[0].version} to {former[-1].version}"
-                raise InputError(
-                    f"task {name!r} is at version {present.version} and has {have}, "
-                    f"got version {version}"
-                )
+                line = f"task {name!r} is at version {present.version} and has {have}"
+                raise InputError(f"{line}, got version {version}")
             self.check_masks_of(chosen)
             history = json.loads(chosen.history)
             history["metrics"]["restored"] = version
@@ -441,7 +436,7 @@ class Store:
         evict_others: see `WeightCache.get`.
         """
         make = partial(self._weights, task)
-        return self.cache.get(_key(task.digest), make, evict_others)
+        return self.cache.get(f"task {task.digest.hex()}", make, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""
@@ -541,8 +536,3 @@ class Store:
 def _positions(num_masks: int, residual: bool) -> list[int | None]:
     """The networks that a readout reads, in the order of features: None is the frozen network."""
     return [*([None] if residual else []), *range(num_masks)]
-
-
-def _key(digest: bytes) -> str:
-    """The cache key of a task's weights, which changes with any number of the task."""
-    return f"task {digest.hex()}"

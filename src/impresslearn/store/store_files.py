@@ -81,7 +81,7 @@ def open_file(
                 database = Database(copy_of=file)
             if database.rows("PRAGMA integrity_check(1)")[0][0] != "ok":
                 raise database.damaged("SQLite finds faults in it")
-        head = _read_head(database)
+        head = json.loads(database.content("meta", "head"))
         backbone = network_of(database, head["network"], module, device)
         bank = MaskBank(backbone.layers, backbone.device)
         store = Store(backbone, bank, cache_bytes, database)
@@ -130,7 +130,8 @@ def save_file(
 def describe_store(path: str | os.PathLike) -> dict[str, Any]:
     """What `impresslearn info` prints: network, settings, counts, and where the bytes are."""
     with closing(Database(path, readonly=True)) as database:
-        facts = {"path": str(path), **_read_head(database), "file_bytes": os.path.getsize(path)}
+        facts = {"path": str(path), **json.loads(database.content("meta", "head"))}
+        facts["file_bytes"] = os.path.getsize(path)
         for name, query in _TOTALS.items():
             facts[name] = int(database.rows(query)[0][0] or 0)
         return facts
@@ -279,8 +280,3 @@ def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
             if "locked" in str(error):
                 raise StoreBusyError(f"{path} is open elsewhere; close it there first") from None
         yield
-
-
-def _read_head(database: Database) -> dict[str, Any]:
-    """What a store is: uuid, created_at, library_version, network and settings."""
-    return json.loads(database.content("meta", "head"))
