@@ -18,7 +18,6 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from torch import Tensor
 
@@ -298,18 +297,35 @@ def create_app(
         router.add_api_route(path, answer)
         # Health checks may ask by HEAD, which FastAPI does not answer by itself.
         router.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
-    for path, request_model, answer_model, compute, pool in (
-        ("/predict", PredictRequest, Predictions, service.predict, predicting),
-        ("/infer", InferRequest, Inference, service.infer, inferring),
-    ):
+
+    def add_predictions(
+        path: str, model: Any, answer: Any, compute: Any, pool: BoundedPool
+    ) -> None:
+        """Adds a route whose requests are parsed, computed and written by the pool's threads."""
+
+        async def route(request: Request) -> Response:
+            body = await read_body(request, settings.max_bytes)
+
+            def work() -> str:
+                return compute(parse(model, request, body)).model_dump_json()
+
+            return Response(await pool.run(request, work), media_type=JSON)
+
+        # OpenAPI's entry of a body that the route reads itself.
+        rows = "One input per row; the other fields of the JSON body go in the query."
+        npy = {"type": "string", "format": "binary", "description": rows}
+        content = {JSON: {"schema": model.model_json_schema()}, NPY: {"schema": npy}}
         guarded.add_api_route(
             path,
-            _prediction(request_model, compute, settings.max_bytes, pool),
+            route,
             methods=["POST"],
-            response_model=answer_model,
+            response_model=answer,
             description=compute.__doc__,
-            openapi_extra=_documented_body(request_model),
+            openapi_extra={"requestBody": {"required": True, "content": content}},
         )
+
+    add_predictions("/predict", PredictRequest, Predictions, service.predict, predicting)
+    add_predictions("/infer", InferRequest, Inference, service.infer, inferring)
     app.include_router(guarded)
     return app
 
@@ -361,28 +377,3 @@ def run_server(
         timeout_graceful_shutdown=GRACE_SECONDS,
         access_log=False,  # the middleware logs every request with its duration
     )
-
-
-def _prediction(
-    model: type[BaseModel], compute: Callable[[Any], BaseModel], max_bytes: int, pool: BoundedPool
-) -> Callable[..., Any]:
-    """A route whose requests are parsed, computed and written by the threads of the pool."""
-
-    async def route(request: Request) -> Response:
-        body = await read_body(request, max_bytes)
-
-        def work() -> str:
-            return compute(parse(model, request, body)).model_dump_json()
-
-        content = await pool.run(request, work)
-        return Response(content, media_type=JSON)
-
-    return route
-
-
-def _documented_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI entry of a body that the route reads itself."""
-    rows = "One input per row; the other fields of the JSON body go in the query."
-    npy = {"type": "string", "format": "binary", "description": rows}
-    content = {JSON: {"schema": model.model_json_schema()}, NPY: {"schema": npy}}
-    return {"requestBody": {"required": True, "content": content}}

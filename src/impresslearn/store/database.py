@@ -52,16 +52,13 @@ DENIED = (
     "readonly=True unless you did, or copy it with its log (-wal, -journal) to another folder"
 )
 # How SQLite's message begins, the error, and its line.
-REASONS: tuple[tuple[str, type[StoreError], str], ...] = (
+REASONS: tuple[tuple[str | tuple[str, ...], type[StoreError], str], ...] = (
     ("database or disk is full", StoreFullError, FULL),
     ("disk I/O error", StoreFullError, "cannot use {where}: the disk is full or reports an error"),
     ("file is not a database", StoreDamagedError, FOREIGN),
     ("string or blob too big", StoreError, "{where} cannot hold a value of that length"),
-    ("database is locked", StoreBusyError, BUSY),
-    ("database schema is locked", StoreBusyError, BUSY),
-    ("locking protocol", StoreBusyError, BUSY),
-    ("unable to open database file", StoreError, DENIED),
-    ("attempt to write a readonly database", StoreError, DENIED),
+    (("database is locked", "database schema is locked", "locking"), StoreBusyError, BUSY),
+    (("unable to open", "attempt to write a readonly"), StoreError, DENIED),
 )
 # What decoding a row of another network may raise.
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
@@ -192,8 +189,7 @@ class Database:
 
     def row(self, sql: str, *values: Any) -> tuple | None:
         """The first row of a statement, or None."""
-        rows = self.rows(sql, *values)
-        return rows[0] if rows else None
+        return next(iter(self.rows(sql, *values)), None)
 
     def content(self, table: str, key: str | int) -> bytes:
         """The content of a row. Raises StoreError unless it is there as it was written."""

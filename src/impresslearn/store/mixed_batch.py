@@ -24,10 +24,7 @@ class MixedPart(NamedTuple):
 
 @torch.no_grad()
 def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> Iterator[MixedPart]:
-    """The logits of every row by its own task, in parts.
-
-    - store: the `Store` of the tasks.
-    - inputs: (n, ...) as the network takes them; names: n tasks.
+    """The logits of every row of inputs (n, ...) by its own task, in parts.
 
     Equal to each task's own logits up to rounding. Raises UnknownTaskError before anything is
     computed, and InputError for logits that are not finite.

@@ -96,8 +96,6 @@ class Rows:
             self._fixed, self._generation = fixed, generation
         return generation
 
-    # Tasks.
-
     def task(self, name: str | None) -> LearnedTask | None:
         """The present version of a task, or None; name None: the task that was learned first.
 
@@ -155,15 +153,13 @@ class Rows:
             self.database.write("DELETE FROM tasks WHERE name = ?", name)
         content = self.meta(CLASS_MAP)
         if content is not None:
-            kept = ClassMap.decode(content).keeping(list(task_names(self.database)))
+            kept = ClassMap.decode(content).keeping(task_names(self.database))
             self.write_meta(CLASS_MAP, kept.encode())
 
     def decode(self, row: TaskRow) -> LearnedTask:
         """The task of a row. Raises StoreError for a task of another network."""
         with self.database.decoding(f"task {row.name[:80]!r}"):
             return decode_task(row, self.backbone)
-
-    # Masks and projections.
 
     def masks(self, first: int = 0) -> Iterator[PackedMask]:
         """The masks from a position on. Raises StoreError for a damaged or another network's."""
@@ -228,8 +224,6 @@ class Rows:
         tensor = torch.from_numpy(matrix).to(self.backbone.device)
         return Projection(num_masks, bool(residual), tensor)
 
-    # What is there once.
-
     def space(self) -> FeatureSpace | None:
         """The coordinates of features in which tasks know their inputs, None without."""
         content = self.meta("features")
@@ -263,10 +257,10 @@ class Rows:
         self.database.write(query, name, content, checksum(content))
 
 
-def task_names(database: Database) -> Iterator[str]:
+def task_names(database: Database) -> list[str]:
     """The names of a store's tasks, in the order they were learned."""
-    for (name,) in database.rows("SELECT name FROM tasks WHERE current ORDER BY number"):
-        yield name
+    rows = database.rows("SELECT name FROM tasks WHERE current ORDER BY number")
+    return [name for (name,) in rows]
 
 
 def read_rows(database: Database, condition: str, *values: str) -> Iterator[TaskRow]:
@@ -305,7 +299,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         return self.learned(name).info()
 
     def __iter__(self) -> Iterator[str]:
-        return task_names(self._rows.database)
+        return iter(task_names(self._rows.database))
 
     def __len__(self) -> int:
         query = "SELECT count(*) FROM tasks WHERE current"

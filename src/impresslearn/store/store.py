@@ -191,8 +191,6 @@ class Store:
             self.catch_up()
             self._check_mask_names(masks)
 
-    # Commits.
-
     def commit_basis(
         self,
         masks: Mapping[str, Mapping[str, Tensor]],
@@ -381,8 +379,6 @@ class Store:
             if name in self._bank:
                 raise InputError(f"the bank holds a mask named {name!r}; choose another name")
 
-    # Former versions, and what is removed.
-
     def versions(self, name: str) -> list[LearnedTask]:
         """All versions of a task, the present one last. Raises UnknownTaskError."""
         name = self.tasks.learned(name).name
@@ -410,8 +406,6 @@ class Store:
         self.database.check_writable()
         with self.committing, self.database.transaction():
             self.rows.remove_tasks([self.tasks.learned(name).name])
-
-    # What predictions need.
 
     def coefficients(self, task: LearnedTask) -> Coefficients:
         """A task's coefficients as stored; one-hot on its own mask for a basis task."""

@@ -104,7 +104,7 @@ def save_file(
     weights: Weights = "stored",
     overwrite: bool = False,
     names: Collection[str] | None = None,
-) -> Path:
+) -> None:
     """Writes everything that a store holds to one new file, whole or not at all.
 
     - settings: of the learner, as plain values.
@@ -124,7 +124,6 @@ def save_file(
         copy = Database(copy_of=store.database)
     _complete(copy, store, settings, weights, chosen)
     _write(copy, path, place, overwrite)
-    return Path(path)
 
 
 def describe_store(path: str | os.PathLike) -> dict[str, Any]:
@@ -150,7 +149,7 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[Tas
                 info = row.info()
             yield info
         if name is not None and row is None:
-            raise unknown_task(name, list(task_names(database)))
+            raise unknown_task(name, task_names(database))
 
 
 def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str, list[str]]:

@@ -40,9 +40,7 @@ COMPARED_NAMES = 100
 class TrainingRun:
     """The training behind a task.
 
-    - examples, classes: its training data.
     - phase: holds the norm statistics that were gathered.
-    - metrics: plain values for the task's history.
     - features: (n, f) of the examples, which a readout was fitted to.
     - profile_bytes: of what the task knows of its inputs' features, at most.
     """
@@ -85,8 +83,6 @@ class LearnedTask(TaskInfo):
 
     - mask: the name of a basis task's own mask.
     - coefficients: None for a basis task without a head.
-    - statistics: norm statistics, if the norm policy keeps them per task.
-    - profile: what task inference knows of its inputs.
     - digest: of everything in its row.
     """
 
