@@ -34,11 +34,8 @@ TOLERANCE = 0.02
 def describe(backbone: Backbone) -> dict[str, Any]:
     """What it takes to rebuild the network, but its weights, as plain values.
 
-    - changing: the attributes that a pass changes, by module.
-    - input_dtype: of inputs, where it differs from dtype.
-    - logits: what reads the logits from the module's output.
-    - probe: some logits of a module of the user's own. They tell it from another module with the
-      same tensors but, for example, other activations.
+    probe: some logits of a module of the user's own. They tell it from another module with the same
+    tensors but, for example, other activations.
     """
     plain: dict[str, Any] = {
         "name": backbone.name,
@@ -162,11 +159,9 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
         dtype = getattr(torch, description["dtype"])
         if module.get_parameter(found[masked[0]].parameter).dtype != dtype:
             module = module.to(dtype)
-    settings: dict[str, Any] = {
-        "input_shape": description["input_shape"],
-        "include": masked or None,  # a network may be nothing but its head
-        "head": head,
-    }
+    # A network may be nothing but its head.
+    settings: dict[str, Any] = {"include": masked or None, "head": head}
+    settings["input_shape"] = description["input_shape"]
     if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
         return Backbone(module, num_classes=num_classes, norm=norm, **settings)
     return adapt(module, num_classes=None if head == "own" else num_classes, norm=norm, **settings)

@@ -477,10 +477,9 @@ class Store:
         if not isinstance(readout, Readout):
             # A task that brings nothing but a head reads the features of the frozen network.
             only_head = task.mask is None and [type(part) for part in parts] == [Head]
-            if only_head and task.statistics is None:
-                own_key = self._feature_key(None)
-                return TaskView(weights, statistics, classes, feature_keys=(own_key,))
-            return TaskView(weights, statistics, classes)
+            view = TaskView(weights, statistics, classes)
+            is_plain = only_head and task.statistics is None
+            return replace(view, feature_keys=(self._feature_key(None),)) if is_plain else view
         # A readout is a sum of networks, each with its part of the head; the first gets the bias.
         # Networks whose features the head ignores are left out.
         positions = _positions(task.num_masks, readout.residual)

@@ -122,18 +122,40 @@ def save_file(
     place = check_place(path)
     with store.committing:
         copy = Database(copy_of=store.database)
-    _complete(copy, store, settings, weights, chosen)
+    rows = Rows(copy, store.backbone)
+    head = {
+        "uuid": uuid.uuid4().hex,
+        "created_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "library_version": __version__,
+        "network": describe(store.backbone),
+        "settings": dict(settings),
+    }
+    with copy.transaction():
+        store.write_masks(rows)
+        if chosen is not None:
+            # Deletes all other tasks, and the masks and projections behind the last one needed.
+            rows.remove_tasks(set(task_names(copy)) - set(chosen))
+            copy.write(_UNUSED_DOCUMENTS)
+        if chosen:  # without any task it is a base for tasks to come, with all masks
+            (needed,) = copy.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
+            copy.write("DELETE FROM masks WHERE position >= ?", needed)
+            unneeded = "SELECT min(number) FROM projections WHERE num_masks > ?"
+            copy.write(f"DELETE FROM projections WHERE number >= ({unneeded})", needed)
+        rows.write_meta("head", json.dumps(head, allow_nan=False).encode())
+        copy.write("DELETE FROM tensors")
+        if weights == "stored":
+            add_tensors(copy, store.backbone)
+    if chosen is not None:
+        copy.vacuum()  # leaves nothing of the other tasks in unused pages
     _write(copy, path, place, overwrite)
 
 
 def describe_store(path: str | os.PathLike) -> dict[str, Any]:
     """What `impresslearn info` prints: network, settings, counts, and where the bytes are."""
     with closing(Database(path, readonly=True)) as database:
-        facts = {"path": str(path), **json.loads(database.content("meta", "head"))}
-        facts["file_bytes"] = os.path.getsize(path)
-        for name, query in _TOTALS.items():
-            facts[name] = int(database.rows(query)[0][0] or 0)
-        return facts
+        totals = {name: int(database.rows(sql)[0][0] or 0) for name, sql in _TOTALS.items()}
+        head = json.loads(database.content("meta", "head"))
+        return {"path": str(path), **head, "file_bytes": os.path.getsize(path), **totals}
 
 
 def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[TaskInfo]:
@@ -172,10 +194,8 @@ def backup_store(
 ) -> None:
     """Copies a store to a new file, whole or not at all, while others may use and change it.
 
-    Putting a copy back is a backup in the other direction with `overwrite`.
-
-    Raises InputError for a place that is taken, and StoreError where the copy cannot be written or
-    the file to be replaced is open.
+    Putting a copy back is a backup in the other direction with `overwrite`. Raises InputError for a
+    place that is taken, and StoreError where the copy cannot be written or the old file is open.
     """
     place = check_place(copy)
     if overwrite and place.exists() and os.path.samefile(path, place):
@@ -221,41 +241,6 @@ def compact_store(
             database.write(_UNUSED_DOCUMENTS)
         database.vacuum()
         return before, os.path.getsize(path)
-
-
-def _complete(
-    database: Database,
-    store: Store,
-    settings: Mapping[str, Any],
-    weights: Weights,
-    names: list[str] | None,
-) -> None:
-    """Completes a store's copied rows: all masks, a head and weights."""
-    rows, write = Rows(database, store.backbone), database.write
-    head = {
-        "uuid": uuid.uuid4().hex,
-        "created_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-        "library_version": __version__,
-        "network": describe(store.backbone),
-        "settings": dict(settings),
-    }
-    with database.transaction():
-        store.write_masks(rows)
-        if names is not None:
-            # Deletes all other tasks, and the masks and projections behind the last one needed.
-            rows.remove_tasks(set(task_names(database)) - set(names))
-            write(_UNUSED_DOCUMENTS)
-        if names:  # without any task it is a base for tasks to come, with all masks
-            (needed,) = database.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
-            write("DELETE FROM masks WHERE position >= ?", needed)
-            unneeded = "SELECT min(number) FROM projections WHERE num_masks > ?"
-            write(f"DELETE FROM projections WHERE number >= ({unneeded})", needed)
-        rows.write_meta("head", json.dumps(head, allow_nan=False).encode())
-        write("DELETE FROM tensors")
-        if weights == "stored":
-            add_tensors(database, store.backbone)
-    if names is not None:
-        database.vacuum()  # leaves nothing of the other tasks in unused pages
 
 
 @contextmanager

@@ -58,10 +58,9 @@ class TaskIndex:
     def shortlist(
         self, inputs: Tensor | Inputs, one_by_one: bool = False
     ) -> tuple[list[str], Tensor | Inputs] | None:
-        """The names of the likeliest tasks, and the inputs with their features.
+        """The names of the likeliest tasks, and the inputs (n, ...) with their features.
 
-        - inputs: (n, ...) as the network takes them.
-        - one_by_one: whether each input may be of another task.
+        one_by_one: whether each input may be of another task.
 
         None where there are few tasks, or one of them does not know its inputs by their features.
         """
@@ -151,11 +150,10 @@ class TaskIndex:
         try:
             with np.load(str(self._path), allow_pickle=False) as file:
                 means, starts = file["means"], file["starts"]
-                checksums = file["checksums"].tobytes()
+                keys = [key.tobytes() for key in file["checksums"].reshape(-1, 8)]
         except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             return
-        if len(checksums) == 8 * len(starts) and means.ndim == 2 and starts[-1:] < len(means):
-            keys = [checksums[place : place + 8] for place in range(0, len(checksums), 8)]
+        if len(keys) == len(starts) and means.ndim == 2 and starts[-1:] < len(means):
             self._tables = dict(zip(keys, np.split(means, starts[1:]), strict=True))
 
     def _write(self) -> None:
