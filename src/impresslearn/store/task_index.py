@@ -7,7 +7,6 @@ differ most. The tasks whose means lie nearest to some inputs are then judged in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -111,7 +110,7 @@ class TaskIndex:
         state = database.generation()
         if state is not None and state == self._state:
             return True
-        if not self._tables:
+        if not self._tables and self._path is not None:
             self._read()
         rows = database.rows("SELECT checksum, name FROM tasks WHERE current")
         unknown = [(key, name) for key, name in rows if key not in self._tables]
@@ -121,7 +120,12 @@ class TaskIndex:
                 return False
             self._tables[key] = means
         self._names = [name for _, name in rows]
-        self._put_together([key for key, _ in rows])
+        tables = [self._tables[key] for key, _ in rows]
+        sizes = np.array([len(table) for table in tables])
+        self._means, self._starts = np.concatenate(tables), np.cumsum(sizes) - sizes
+        self._lengths = np.einsum("md,md->m", self._means, self._means, dtype=np.float32)
+        parts = np.split(self._means, self._starts[1:])
+        self._tables = {key: part for (key, _), part in zip(rows, parts, strict=True)}
         self._state = state
         if len(unknown) >= WORTH_KEEPING:
             self._write()
@@ -136,14 +140,6 @@ class TaskIndex:
         weights = store.view(task, evict_others=False).weights
         directions = space.directions(head_of(store.backbone, weights), len(task.classes))
         return task.profile.means(directions)[:, self._axes(space)].half().cpu().numpy()
-
-    def _put_together(self, keys: Sequence[bytes]) -> None:
-        """Makes one table of the means of these tasks."""
-        tables = [self._tables[key] for key in keys]
-        sizes = np.array([len(table) for table in tables])
-        self._means, self._starts = np.concatenate(tables), np.cumsum(sizes) - sizes
-        self._lengths = np.einsum("md,md->m", self._means, self._means, dtype=np.float32)
-        self._tables = dict(zip(keys, np.split(self._means, self._starts[1:]), strict=True))
 
     def _read(self) -> None:
         """Takes the index beside the store, if there is one that can be read."""
