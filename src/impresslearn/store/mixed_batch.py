@@ -69,7 +69,8 @@ def _stacked(
     backbone = store.backbone
     if store.has_plain_head is False or backbone.head_dtype != torch.float32:
         return None
-    heads = {task.name: store.weights(task) for task in members}
+    distinct = {task.name: task for task in members}
+    heads = {name: store.weights(task) for name, task in distinct.items()}
     place = {name: number for number, name in enumerate(heads)}
     of_row = torch.tensor([place[task.name] for task in members], device=backbone.device)
     features = view.features(backbone, inputs).float()
