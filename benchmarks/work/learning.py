@@ -137,7 +137,7 @@ def shared_bytes(method: Any) -> int:
     """The bytes of a projection of features that all tasks of a method share."""
     if not isinstance(method, ImpressLearner):
         return getattr(method, "shared_bytes", 0)
-    _, projection = method._store.last_projection()
+    _, projection = method._store.rows.last_projection()
     return 0 if projection is None else 2 * projection.matrix.numel()
 
 

@@ -96,7 +96,7 @@ def test_a_profile_takes_its_share_of_the_budget(max_bytes):
 def test_trained_tasks_know_their_features_too():
     quick = {"task_recipe": {"epochs": 0, "min_steps": 5}, "max_bytes": None}
     learner = learner_of((0, 1), "pretrained", features=600, **quick)
-    assert learner._store.features.space.projection == 1  # wide features are projected
+    assert learner._store.space.projection == 1  # wide features are projected
     assert isinstance(learner.tasks_.learned("t1").profile, FeatureProfile)
     assert learner.infer_task(3 * torch.randn(8, WIDTH), among=["t1"]).unknown
     assert learner.infer_task(blobs(1, rows=80)[0][:16]).best == "t1"

@@ -103,7 +103,7 @@ def test_the_file_beside_the_store_is_only_a_copy(stored, tmp_path, damage, monk
     monkeypatch.setattr(
         task_index.TaskIndex,
         "_means_of",
-        lambda index, names, space: looked_at.extend(names) or means_of(index, names, space),
+        lambda index, name, space: looked_at.append(name) or means_of(index, name, space),
     )
     with il.open_store(tmp_path / stored.name, module=body(), readonly=True) as learner:
         again = learner.infer_task(inputs)

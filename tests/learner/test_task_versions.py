@@ -68,7 +68,7 @@ def test_it_learns_the_new_data_and_the_old_version_comes_back(kind, tmp_path):
     assert [each.version for each in versions] == [1, 2, 3, 4]
     assert [each.history["metrics"].get("restored") for each in versions] == [None, None, 1, 2]
     assert versions[-1] == learner.tasks_["a"]
-    refused("is at version 4 already", learner.restore_task, "a", 4)
+    refused("is at version 4 and has the former versions 1 to 3", learner.restore_task, "a", 4)
     learner.save(tmp_path / "a.impress")
     for back in (il.load(tmp_path / "a.impress"), il.open_store(tmp_path / "a.impress")):
         assert back.logits(inputs, "a").equal(second)

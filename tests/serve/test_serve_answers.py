@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from conftest import INPUTS, npy, problem, request
 from impresslearn import Recipe, __version__, open_store
-from impresslearn.serve import ServeSettings, create_app
+from impresslearn.serve import create_app
 from toys import blobs, pictures, quick_learner, resnet
 
 NAMES = ["basis 0", "basis 1", "basis 2", "new 0", "new 1", "pets/at home?"]
@@ -110,7 +110,7 @@ def test_a_learner_in_memory_is_served_and_threads_do_not_disturb_one_another():
         learner.learn_basis(f"basis {number}", pictures(number))
     inputs = pictures(1)[0][:5]
     expected = [learner.logits(inputs, f"basis {number}") for number in range(3)]
-    with TestClient(create_app(learner, ServeSettings(threads=3))) as client:
+    with TestClient(create_app(learner)) as client:
 
         def right(number):
             answer = ask(client, "/predict", inputs, task=f"basis {number % 3}", logits=True)

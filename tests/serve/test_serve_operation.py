@@ -20,7 +20,7 @@ from conftest import INPUTS, problem, request
 from impresslearn.errors import StoppedError
 from impresslearn.serve import create_app, pools
 from impresslearn.serve.pools import BoundedPool
-from impresslearn.serve.service import Service
+from impresslearn.serve.server import Service
 from models import MODELS, padded
 from toys import blobs, quick_learner
 

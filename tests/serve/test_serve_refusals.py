@@ -41,7 +41,7 @@ def test_errors_from_below(direct, monkeypatch, error, status, line):
     def fail(self, request):
         raise error
 
-    monkeypatch.setattr("impresslearn.serve.service.Service.predict", fail)
+    monkeypatch.setattr("impresslearn.serve.server.Service.predict", fail)
     with TestClient(create_app(direct), raise_server_exceptions=False) as client:
         answer = client.post("/predict", json=request())
     assert problem(answer, status).startswith(line)

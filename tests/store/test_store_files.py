@@ -211,7 +211,7 @@ def test_saving_on_a_full_disk(disk, leave):
 def test_compacting_on_a_full_disk(disk):
     path = disk / "a.impress"
     before, ballast = digests(path), fill(disk)
-    with pytest.raises(il.StoreError, match="cannot compact .*: the disk is full"):
+    with pytest.raises(il.StoreError, match="cannot write .*: the disk is full"):
         compact_store(path)
     ballast.unlink()
     verify_store(path)

@@ -39,7 +39,7 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
             f"the features of {backbone.name} depend on the batch that they are computed in, by "
             "its batch norms, so they cannot be kept; give the inputs themselves"
         )
-    num_masks, residual = trainer.readouts.networks(store.last_projection()[1])
+    num_masks, residual = trainer.readouts.networks(store.rows.last_projection()[1])
     # Labels do not count: one for all inputs makes examples of them.
     given = inputs.data if isinstance(inputs, Prepared) else inputs
     given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given

@@ -563,7 +563,7 @@ class ImpressLearner(ReadOnlySettings):
 
     def close(self) -> None:
         """Lets go of the file of a learner from `open_store`; nothing for one in memory."""
-        self._store.close()
+        self._store.database.close()
 
     def __enter__(self) -> ImpressLearner:
         return self
@@ -588,7 +588,7 @@ class ImpressLearner(ReadOnlySettings):
             among, values = few
         known = self._known_tasks(among)
         evidence = evidence_of(store, [task.name for task in known], values)
-        about = {"space": store.features.space, "frozen": store.frozen, "evidence": evidence}
+        about = {"space": store.space, "frozen": store.frozen, "evidence": evidence}
         return known, values, about
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:

@@ -167,7 +167,7 @@ def _learner(
         # Made with an empty store, to check the settings; the file's takes its place below.
         learner = ImpressLearner(store.backbone, **stored | settings)
     except BaseException:
-        store.close()
+        store.database.close()
         raise
     learner._store = store
     return learner

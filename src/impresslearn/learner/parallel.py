@@ -131,7 +131,7 @@ def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Ch
         packed = Path(source).read_bytes() if isinstance(source, str) else source
         _learners.clear()
         _learners[key] = cloudpickle.loads(packed)
-        _learners[key]._store.features.adds_shared = False
+        _learners[key]._store.adds_shared = False
     learner, errors, rows = _learners[key], dict[str, ImpressLearnError](), list[TaskRow]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -87,7 +87,7 @@ def room_of(store: Store, settings: LearnerSettings, task: NewTask) -> int | Non
     if settings.max_bytes is None:
         return None
     profile = largest_profile_bytes(some_inputs(examples, 1))
-    if store.features.applies:
+    if store.knows_features:
         profile = max(profile, profile_share(settings.max_bytes))
     room = settings.max_bytes - label_map_bytes(classes) - profile
     if room < 0:
@@ -121,7 +121,7 @@ class Readouts:
         """What a task learns: numbers in the network, and the best readout within max_bytes.
 
         - features, targets: that the readout is fitted to.
-        - numbered: the projection that it reads, as of `Store.last_projection`.
+        - numbered: the projection that it reads, as of `Rows.last_projection`.
         - body: the task's changes of the network.
         """
         (number, projection), backbone = numbered, self.store.backbone
@@ -163,7 +163,7 @@ class Readouts:
         """
         dimensions = min(COMPONENTS, features.shape[1])
         few = dimensions < FEW_FEATURES or len(features) < dimensions
-        if few or not self.store.features.adds_shared:
+        if few or not self.store.adds_shared:
             return 0, None
         return self.keep_projection(features, dimensions, num_masks, residual)
 
@@ -224,7 +224,7 @@ class Stages:
     - readouts: fits readouts of the store.
     - problem: of training numbers in the network, as `Trainer.problem`.
     - features, targets: (n, f) of the frozen network and (n,), of all examples.
-    - numbered: what readouts are projected by, as `Store.last_projection`.
+    - numbered: what readouts are projected by, as `Rows.last_projection`.
     """
 
     readouts: Readouts

@@ -347,7 +347,7 @@ class Trainer:
         Inputs are taken as they are, without augmentation.
         """
         store, backbone = self.store, self.store.backbone
-        numbered = store.last_projection()
+        numbered = store.rows.last_projection()
         num_masks, residual = self.readouts.networks(numbered[1])
         features, targets = self.readouts.features(task.data, num_masks, residual)
         if numbered[1] is None and backbone.pretrained and self.settings.precision == "coded":
@@ -371,7 +371,7 @@ class Trainer:
             frozen, targets = self.readouts.features(task.data, 0, True)
         except UnreadableFeaturesError:
             return False
-        numbered = store.last_projection()
+        numbered = store.rows.last_projection()
         if numbered[1] is None:
             numbered = self.readouts.first_projection(frozen, 0, True)
         elif numbered[1].num_masks or not numbered[1].residual:

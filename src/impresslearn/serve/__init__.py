@@ -1,7 +1,7 @@
 """Predictions over HTTP: `impresslearn serve STORE`, or `create_app` in your own server.
 
-`server` is the FastAPI application and runs it with uvicorn, `service` computes its answers,
-`requests` reads bodies and answers errors. TLS, slow clients and rate limits are the work of a
+`server` is the FastAPI application and runs it with uvicorn, `requests` reads bodies and answers
+errors, `pools` bounds and counts the work. TLS, slow clients and rate limits are the work of a
 reverse proxy in front.
 """
 

@@ -8,9 +8,8 @@ import re
 import threading
 import time
 import uuid
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
@@ -70,79 +69,66 @@ class BoundedPool:
 class Metrics:
     """Counts requests and their seconds; `text` is what Prometheus reads.
 
-    - paths: of the routes. Requests of all others are counted together.
-    - gauges: gives further numbers by name; a name that ends in "total" only ever grows.
+    gauges: gives further numbers by name; a name that ends in "total" only ever grows.
     """
 
-    def __init__(self, paths: tuple[str, ...], gauges: Callable[[], Mapping[str, float]]) -> None:
-        self._paths, self._gauges = paths, gauges
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._buckets: dict[str, list[int]] = {}
-        self._seconds: Counter[str] = Counter()
+    def __init__(self, gauges: Callable[[], Mapping[str, float]]) -> None:
+        self._gauges = gauges
+        self._requests: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
         self._lock = threading.Lock()
 
     def add(self, path: str, status: int, seconds: float) -> None:
         """Counts one request."""
-        path = path if path in self._paths else "other"
+        name = "impresslearn_request_seconds"
         with self._lock:
-            self._requests[path, status] += 1
-            self._seconds[path] += seconds  # type: ignore[assignment]
-            counts = self._buckets.setdefault(path, [0] * (len(BUCKETS) + 1))
-            counts[bisect_left(BUCKETS, seconds)] += 1
+            self._requests[f'impresslearn_requests_total{{path="{path}",status="{status}"}}'] += 1
+            for bound in BUCKETS:
+                self._seconds[f'{name}_bucket{{path="{path}",le="{bound}"}}'] += seconds <= bound
+            self._seconds[f'{name}_bucket{{path="{path}",le="+Inf"}}'] += 1
+            self._seconds[f'{name}_sum{{path="{path}"}}'] += seconds
+            self._seconds[f'{name}_count{{path="{path}"}}'] += 1
 
     def text(self) -> str:
         """Everything in Prometheus's text format."""
+        lines = ["# TYPE impresslearn_requests_total counter"]
         with self._lock:
-            lines = list(self._lines())
+            lines += [f"{name} {count}" for name, count in self._requests.items()]
+            lines.append("# TYPE impresslearn_request_seconds histogram")
+            lines += [f"{name} {value:.10g}" for name, value in self._seconds.items()]
         for name, value in self._gauges().items():
             kind = "counter" if name.endswith("total") else "gauge"
             lines += [f"# TYPE impresslearn_{name} {kind}", f"impresslearn_{name} {value}"]
         return "\n".join(lines) + "\n"
 
-    def _lines(self) -> Iterator[str]:
-        yield "# TYPE impresslearn_requests_total counter"
-        for (path, status), count in self._requests.items():
-            yield f'impresslearn_requests_total{{path="{path}",status="{status}"}} {count}'
-        name = "impresslearn_request_seconds"
-        yield f"# TYPE {name} histogram"
-        for path, counts in self._buckets.items():
-            total = 0
-            for bound, count in zip((*BUCKETS, "+Inf"), counts, strict=True):
-                total += count
-                yield f'{name}_bucket{{path="{path}",le="{bound}"}} {total}'
-            yield f'{name}_sum{{path="{path}"}} {self._seconds[path]:.6f}'
-            yield f'{name}_count{{path="{path}"}} {total}'
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """An application that counts and logs every HTTP request, and gives its answer an id.
 
+        A client's own X-Request-ID is kept.
+        """
 
-class MetricsMiddleware:
-    """Counts and logs every HTTP request of an application, and gives its answer an id.
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            started, status = time.perf_counter(), 500
+            sent = Headers(scope=scope).get("x-request-id", "")
+            number = sent if REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex[:16]
 
-    A client's own X-Request-ID is kept.
-    """
+            async def noting(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                    MutableHeaders(scope=message)["x-request-id"] = number
+                await send(message)
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+            try:
+                await app(scope, receive, noting)
+            finally:
+                seconds = time.perf_counter() - started
+                # What is no route, such as a wrong address, is counted together.
+                self.add(getattr(scope.get("route"), "path", "other"), status, seconds)
+                method, path = scope["method"], visible(scope["path"])
+                logger.info("%s %s %d %.1f ms id=%s", method, path, status, 1000 * seconds, number)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started, status = time.perf_counter(), 500
-        sent = Headers(scope=scope).get("x-request-id", "")
-        number = sent if REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex[:16]
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = number
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noting)
-        finally:
-            seconds = time.perf_counter() - started
-            self._metrics.add(scope["path"], status, seconds)
-            method, path = scope["method"], visible(scope["path"])
-            logger.info("%s %s %d %.1f ms id=%s", method, path, status, 1000 * seconds, number)
+        return counted

@@ -1,4 +1,4 @@
-"""Reads requests of predictions, JSON or .npy; answers every error with a status and a line."""
+"""Requests and answers of the server, JSON or .npy; every error is a status and a line."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ TaskName = Annotated[str, Field(min_length=1, max_length=1024)]
 TaskNames = Annotated[list[TaskName], Field(min_length=1)]
 Rows = Annotated[Any, PlainValidator(as_array), WithJsonSchema({"type": ["array", "object"]})]
 Model = TypeVar("Model", bound=BaseModel)
+Label = int | str
 
 
 class InputsRequest(BaseModel):
@@ -79,6 +80,32 @@ class InferRequest(InputsRequest):
         default="all", description="Names of tasks, or one of all, basis and learned."
     )
     top: int = Field(default=20, ge=1, description="The number of tasks in the posterior.")
+
+
+class Predictions(BaseModel):
+    """One label per row and, if asked for, one row of logits with one number per class."""
+
+    labels: list[Label]
+    confidences: list[float] = Field(description="The probability of each row's label.")
+    versions: dict[str, int] = Field(description="The version of each task that answered.")
+    logits: list[list[float]] | None = None
+    unknown: list[bool] | None = Field(
+        default=None, description="Whether each row looks unlike its task's inputs; on request."
+    )
+
+
+class Inference(BaseModel):
+    """The inferred task of the inputs and its predictions for them."""
+
+    task: str | None = Field(description="The task, or null if the inputs look like no task.")
+    best: str = Field(description="The most likely task, even if unknown.")
+    unknown: bool
+    unknown_probability: float
+    entropy: float = Field(description="Of the posterior with unknown, in nats.")
+    margin: float = Field(description="Probability of the best minus the next hypothesis's.")
+    posterior: dict[str, float] = Field(description="Probabilities, the most likely task first.")
+    labels: list[Label] | None = Field(description="One label per row; null if unknown.")
+    logits: list[list[float]] | None
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The FastAPI application: its settings, its routes and who may call them; `run_server` runs it."""
+"""The FastAPI application: its settings, its routes, their answers and who may ask."""
 
 from __future__ import annotations
 
@@ -6,45 +6,58 @@ import logging
 import os
 import re
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from hmac import compare_digest
 from typing import Annotated, Any
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from torch import Tensor
 
 from impresslearn import __version__
 from impresslearn.checks import check_integer, check_kind, clear_calls
-from impresslearn.errors import InputError
+from impresslearn.data import Inputs, Prepared
+from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
+from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
-from impresslearn.serve.pools import BoundedPool, Metrics, MetricsMiddleware
+from impresslearn.serve.pools import BoundedPool, Metrics
 from impresslearn.serve.requests import (
     ERRORS,
     JSON,
     NPY,
+    Inference,
     InferRequest,
+    InputsRequest,
+    Predictions,
     PredictRequest,
+    TaskName,
     answer_error,
     parse,
     read_body,
 )
-from impresslearn.serve.service import Inference, Predictions, Service
+from impresslearn.store.mixed_batch import mixed_logits
 
 logger = logging.getLogger("impresslearn.serve")
 
 BEARER = HTTPBearer(auto_error=False)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
-PATHS = ("/health", "/ready", "/metrics", "/tasks", "/task", "/predict", "/infer")
+# Predictions and inferences computed at the same time, and inferences that wait for these.
+THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
 GRACE_SECONDS = 8
+Answer = dict[str, Any]
+Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
+Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks to skip.")]
+# Names are in the query, because they may contain slashes, which a path cannot carry.
+Name = Annotated[TaskName, Query(description="The name of a task.")]
 
 
 @clear_calls
@@ -56,9 +69,6 @@ class ServeSettings:
       /docs; None lets everybody ask.
     - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
     - max_rows: inputs in one request.
-    - threads: predictions computed at the same time; others wait.
-    - infer_threads: inferences of tasks, which take longer, computed at the same time.
-    - max_waiting: inferences that may wait; further ones are answered 503 with Retry-After.
 
     Raises InputError for a setting out of range.
     """
@@ -66,18 +76,157 @@ class ServeSettings:
     token: str | None = field(default=None, repr=False)
     max_bytes: int = 16 * 1024**2
     max_rows: int = 4096
-    threads: int = 2
-    infer_threads: int = 1
-    max_waiting: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("max_bytes", "max_rows", "threads", "infer_threads", "max_waiting"):
-            check_integer(name, getattr(self, name), 1)
-        if self.token is None:
-            return
+        check_integer("max_bytes", self.max_bytes, 1)
+        check_integer("max_rows", self.max_rows, 1)
+        token = "none" if self.token is None else self.token
         # A header cannot carry other characters.
-        if not isinstance(self.token, str) or not re.fullmatch("[!-~]+", self.token):
+        if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
             raise InputError("token must be one or more printable ASCII characters without spaces")
+
+
+def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """The answer; where another file has taken the store's place, from that one."""
+
+    @wraps(answer)
+    def answered(self: Service, *given: Any, **named: Any) -> Any:
+        learner = self.learner
+        try:
+            return answer(self, *given, **named)
+        except StoreReplacedError:
+            self.reopen(learner)
+            return answer(self, *given, **named)
+
+    return answered
+
+
+class Service:
+    """The answers of one learner; max_rows: inputs in one request."""
+
+    def __init__(self, learner: ImpressLearner, max_rows: int) -> None:
+        self.learner = learner
+        self.max_rows = max_rows
+        self._reopening = threading.Lock()
+
+    def reopen(self, learner: ImpressLearner) -> None:
+        """Opens the file that has taken the place of a learner's, unless a thread was faster."""
+        with self._reopening:
+            if self.learner is learner:
+                self.learner = open_store(
+                    str(learner._store.database.path),
+                    module=None if learner.backbone.spec else learner.backbone.module,
+                    device=learner.backbone.device,
+                    cache_bytes=learner.cache_bytes,
+                    readonly=True,
+                    progress=False,
+                )
+
+    @_of_present_file
+    def gauges(self) -> dict[str, int]:
+        """Numbers of the store for `Metrics`."""
+        cache = self.learner._store.cache
+        return {
+            "tasks": len(self.learner.tasks_),
+            "masks": len(self.learner.bank_),
+            "cache_hits_total": cache.hits,
+            "cache_misses_total": cache.misses,
+            "cache_bytes": cache.nbytes,
+        }
+
+    def health(self) -> Answer:
+        """That the process lives; it does not look at the store."""
+        backbone = self.learner.backbone
+        about = {"network": backbone.name, "input_shape": backbone.input_shape}
+        return {"status": "ok", "version": __version__, **about}
+
+    @_of_present_file
+    def ready(self) -> Answer:
+        """What is served; fails if the store cannot be read."""
+        learner, preprocessing = self.learner, self.learner.preprocessing_
+        settings = None if preprocessing is None else preprocessing.settings()
+        counts = {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
+        return {**self.health(), "preprocessing": settings, **counts}
+
+    @_of_present_file
+    def tasks(self, limit: Limit = 100, offset: Offset = 0) -> Answer:
+        """The tasks, page by page, in the order they were learned."""
+        table = self.learner.tasks_
+        total, end, tasks = len(table), offset + limit, []
+        for name in table.page(offset, limit):
+            with suppress(UnknownTaskError):  # another process has removed it since
+                info = table[name]
+                summary = {"name": name, "role": info.role, "num_classes": len(info.classes)}
+                tasks.append(summary | {"bytes": info.bytes, "version": info.version})
+        following = end if end < total else None
+        return {"total": total, "offset": offset, "next": following, "tasks": tasks}
+
+    @_of_present_file
+    def task(self, name: Name) -> Answer:
+        """One task in full."""
+        return dict(vars(self.learner.tasks_[name]))
+
+    @_of_present_file
+    def predict(self, request: PredictRequest) -> Predictions:
+        """Labels, and logits on request, of inputs whose tasks are known."""
+        inputs = self._prepared(request)
+        names = [request.task] * len(inputs) if isinstance(request.task, str) else request.task
+        names = check_task_names(names, len(inputs))
+        predictions = self._predictions(inputs, names, request.logits)
+        if request.unknown:
+            flags = [False] * len(names)
+            for name in dict.fromkeys(names):
+                rows = [row for row, task in enumerate(names) if task == name]
+                guesses = self.learner.infer_tasks(Prepared(inputs[rows]), among=[name])
+                for row, guess in zip(rows, guesses, strict=True):
+                    flags[row] = guess.unknown
+            predictions.unknown = flags
+        return predictions
+
+    @_of_present_file
+    def infer(self, request: InferRequest) -> Inference:
+        """The task that the inputs belong to, and its predictions for them."""
+        inputs, among = self._prepared(request), request.among
+        if isinstance(among, str) and among not in ("all", "basis", "learned"):
+            among = [among]
+        guess = self.learner.infer_task(Prepared(inputs), among=among)
+        labels = logits = None
+        if not guess.unknown:
+            predictions = self._predictions(inputs, [guess.best] * len(inputs), request.logits)
+            labels, logits = predictions.labels, predictions.logits
+        ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])
+        properties = {"task": guess.task, "unknown": guess.unknown}
+        changed = {"posterior": dict(ranked[: request.top]), "labels": labels, "logits": logits}
+        return Inference(**(vars(guess) | properties | changed))
+
+    def _prepared(self, request: InputsRequest) -> Tensor | Inputs:
+        """The inputs as the network takes them."""
+        inputs = Prepared(request.inputs) if request.prepared else request.inputs
+        prepared = self.learner.prepare(inputs)
+        if len(prepared) > self.max_rows:
+            limit = f"the limit of {self.max_rows:,}; send fewer"
+            raise InputError(f"{len(prepared):,} rows are more than {limit}")
+        # A copy is aligned as torch aligns memory. A body is not, and matrix products of arrays
+        # that are aligned differently may differ in the last bit.
+        return prepared.map(Tensor.clone) if isinstance(prepared, Inputs) else prepared.clone()
+
+    def _predictions(
+        self, inputs: Tensor | Inputs, names: list[str], with_logits: bool
+    ) -> Predictions:
+        """Predictions of rows with one task name each."""
+        count, versions = len(names), {}
+        labels: list[Any] = [None] * count
+        confidences, logits = [0.0] * count, [[0.0]] * count
+        for part in mixed_logits(self.learner._store, inputs, names):
+            best = part.logits.float().softmax(dim=1).max(dim=1)
+            places, numbers = best.indices.tolist(), part.logits.double().tolist()
+            about = zip(part.rows, part.tasks, places, best.values.tolist(), numbers, strict=True)
+            for row, task, place, probability, own in about:
+                logits[row] = own
+                labels[row], versions[task.name] = task.classes[place], task.version
+                confidences[row] = round(probability, 4)
+        shown = logits if with_logits else None
+        return Predictions(labels=labels, confidences=confidences, versions=versions, logits=shown)
 
 
 def create_app(
@@ -94,24 +243,24 @@ def create_app(
     """
     settings = settings or ServeSettings()
     check_kind("settings", settings, ServeSettings)
-    opened = None
-    if not isinstance(source, ImpressLearner):
-        source = opened = open_store(source, readonly=True, progress=False)
-    service = Service(source, settings.max_rows)
+    learner = source
+    if not isinstance(learner, ImpressLearner):
+        learner = open_store(learner, readonly=True, progress=False)
+    service = Service(learner, settings.max_rows)
     token = (settings.token or "").encode()
     # Predictions have their own threads, so that /health and /tasks never wait for them, and they
     # do not wait for inferences.
-    predicting = BoundedPool("predict", settings.threads, MAX_CONNECTIONS)
-    inferring = BoundedPool("infer", settings.infer_threads, settings.max_waiting)
-    metrics = Metrics(PATHS, service.gauges)
+    predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
+    inferring = BoundedPool("infer", INFER_THREADS, MAX_WAITING)
+    metrics = Metrics(service.gauges)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         predicting.shutdown()
         inferring.shutdown()
-        if opened is not None:
-            opened.close()
+        if learner is not source:
+            service.learner.close()
 
     async def check_token(
         sent: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
@@ -132,7 +281,7 @@ def create_app(
     for kind in ERRORS:
         app.add_exception_handler(kind, answer_error)
     guarded = APIRouter(dependencies=[Depends(check_token)] if token else [])
-    app.add_middleware(MetricsMiddleware, metrics=metrics)
+    app.add_middleware(metrics.counting)
 
     def counts() -> PlainTextResponse:
         """Requests, their seconds, tasks and cached weights, for Prometheus."""
@@ -145,22 +294,38 @@ def create_app(
         (guarded, "/tasks", service.tasks),
         (guarded, "/task", service.task),
     ):
-        lookup = _reopening(service, answer)
-        router.add_api_route(path, lookup)
+        router.add_api_route(path, answer)
         # Health checks may ask by HEAD, which FastAPI does not answer by itself.
-        router.add_api_route(path, lookup, methods=["HEAD"], include_in_schema=False)
-    for path, request_model, answer_model, compute, pool in (
-        ("/predict", PredictRequest, Predictions, service.predict, predicting),
-        ("/infer", InferRequest, Inference, service.infer, inferring),
-    ):
+        router.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+
+    def add_predictions(
+        path: str, model: Any, answer: Any, compute: Any, pool: BoundedPool
+    ) -> None:
+        """Adds a route whose requests are parsed, computed and written by the pool's threads."""
+
+        async def route(request: Request) -> Response:
+            body = await read_body(request, settings.max_bytes)
+
+            def work() -> str:
+                return compute(parse(model, request, body)).model_dump_json()
+
+            return Response(await pool.run(request, work), media_type=JSON)
+
+        # OpenAPI's entry of a body that the route reads itself.
+        rows = "One input per row; the other fields of the JSON body go in the query."
+        npy = {"type": "string", "format": "binary", "description": rows}
+        content = {JSON: {"schema": model.model_json_schema()}, NPY: {"schema": npy}}
         guarded.add_api_route(
             path,
-            _prediction(request_model, service, compute, settings.max_bytes, pool),
+            route,
             methods=["POST"],
-            response_model=answer_model,
+            response_model=answer,
             description=compute.__doc__,
-            openapi_extra=_documented_body(request_model),
+            openapi_extra={"requestBody": {"required": True, "content": content}},
         )
+
+    add_predictions("/predict", PredictRequest, Predictions, service.predict, predicting)
+    add_predictions("/infer", InferRequest, Inference, service.infer, inferring)
     app.include_router(guarded)
     return app
 
@@ -212,43 +377,3 @@ def run_server(
         timeout_graceful_shutdown=GRACE_SECONDS,
         access_log=False,  # the middleware logs every request with its duration
     )
-
-
-def _prediction(
-    model: type[BaseModel],
-    service: Service,
-    compute: Callable[[Any], BaseModel],
-    max_bytes: int,
-    pool: BoundedPool,
-) -> Callable[..., Any]:
-    """A route whose requests are parsed, computed and written by the threads of the pool."""
-
-    async def route(request: Request) -> Response:
-        body = await read_body(request, max_bytes)
-
-        def work() -> str:
-            parsed = parse(model, request, body)
-            return service.answered(lambda: compute(parsed)).model_dump_json()
-
-        content = await pool.run(request, work)
-        return Response(content, media_type=JSON)
-
-    return route
-
-
-def _reopening(service: Service, answer: Callable[..., Any]) -> Callable[..., Any]:
-    """A route of the service that reads the file which is at the store's path now."""
-
-    @wraps(answer)
-    def route(*given: Any, **named: Any) -> Any:
-        return service.answered(lambda: answer(*given, **named))
-
-    return route
-
-
-def _documented_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI entry of a body that the route reads itself."""
-    rows = "One input per row; the other fields of the JSON body go in the query."
-    npy = {"type": "string", "format": "binary", "description": rows}
-    content = {JSON: {"schema": model.model_json_schema()}, NPY: {"schema": npy}}
-    return {"requestBody": {"required": True, "content": content}}

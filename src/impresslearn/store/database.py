@@ -8,6 +8,7 @@ committed, and a commit survives a power cut.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import stat
@@ -40,21 +41,27 @@ LONGEST_WAIT = 1e6
 SETTLED = 50_000_000
 # Seconds that a fork waits for each connection.
 FORK_LOCK_TIMEOUT = 10.0
-REASONS: dict[str, tuple[type[StoreError], str]] = {
-    "database or disk is full": (
-        StoreFullError,
-        "cannot write {}: the disk is full; nothing was changed",
-    ),
-    "disk I/O error": (
-        StoreFullError,
-        "cannot read or write {}: the disk is full or reports an error",
-    ),
-    "file is not a database": (
-        StoreDamagedError,
-        "{} is not an impresslearn store, or its start is damaged",
-    ),
-    "string or blob too big": (StoreError, "{} cannot hold a value of that length"),
-}
+FULL = "cannot write {where}: the disk is full; nothing was changed"
+FOREIGN = "{where} is not an impresslearn store, or its start is damaged"
+BUSY = (
+    "{where} is in use by another process (waited up to {seconds:g} s); try again after that "
+    "process has closed it"
+)
+DENIED = (
+    "cannot open {where}: the file, its log or their folder do not permit it; open it with "
+    "readonly=True unless you did, or copy it with its log (-wal, -journal) to another folder"
+)
+# How SQLite's message begins, the error, and its line.
+REASONS: tuple[tuple[str | tuple[str, ...], type[StoreError], str], ...] = (
+    ("database or disk is full", StoreFullError, FULL),
+    ("disk I/O error", StoreFullError, "cannot use {where}: the disk is full or reports an error"),
+    ("file is not a database", StoreDamagedError, FOREIGN),
+    ("string or blob too big", StoreError, "{where} cannot hold a value of that length"),
+    (("database is locked", "database schema is locked", "locking"), StoreBusyError, BUSY),
+    (("unable to open", "attempt to write a readonly"), StoreError, DENIED),
+)
+# What decoding a row of another network may raise.
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 # Every table and index takes at least one page, so small pages keep a small store small.
 SCHEMA = f"""
 PRAGMA page_size = 1024;
@@ -89,7 +96,6 @@ DURABLE = """
 PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON;
 PRAGMA wal_autocheckpoint = 1;
 """
-UNLOGGED = "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"
 
 
 class Slot:
@@ -112,8 +118,6 @@ class Database:
     - path: the file, which must be a store; None for a store in memory.
     - readonly: refuse commits.
     - timeout: seconds to wait for another process's commit.
-    - saved_as: what errors call a new file that is just written: without a log, so that it needs
-      less room, and whole only once it is closed and synchronised.
     - copy_of: a database whose content a store in memory starts with.
 
     Every method raises StoreError for a file that is not a store, is damaged, in use, gone, or
@@ -125,19 +129,21 @@ class Database:
         path: str | os.PathLike | None = None,
         readonly: bool = False,
         timeout: float = 60.0,
-        saved_as: str | None = None,
         copy_of: Database | None = None,
     ) -> None:
         self.readonly = readonly
-        self.timeout = min(check_number("timeout", timeout, 0.0), LONGEST_WAIT)
+        self.timeout = check_number("timeout", timeout, 0.0, LONGEST_WAIT)
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
         self._seen: tuple[int, ...] | None = None  # times and size of the file
         self._looks = 0  # how often these had changed
+        self.path: Path | None = None
+        self._place: Path | None = None
         self.writing = self.reading = Slot()
+        with _listing:
+            _open.add(self)
         if path is None:
-            self.path, self._place, self.where = None, None, "the store in memory"
-            self._has_log = False
+            self.where: str = "the store in memory" if copy_of is None else copy_of.where
             memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             self.writing.connection = memory
             weakref.finalize(self, self.writing.close)  # Python 3.13 warns of connections left open
@@ -145,26 +151,18 @@ class Database:
                 memory.executescript(SCHEMA)
             else:
                 copy_of.copy_to(memory)
-                self.where = copy_of.where
-            with _listing:
-                _open.add(self)
             return
         try:
             self.path, self._place = Path(path), Path(os.path.realpath(path))
             self._named = Path(os.path.abspath(path))  # perhaps a link, which may be moved on
         except (TypeError, ValueError):
             raise InputError(f"a store's path must be a string or Path, got {path!r}") from None
-        self.where = saved_as or str(self.path)
-        self._identity = _identity(self._place, self.where)
-        self._has_log = saved_as is None
-        if self._has_log:
-            self.reading = Slot()
+        self.where, self.reading = str(self.path), Slot()
+        self._opened = _status(self._place, self.where)
         # Also called when this is forgotten, at the latest when the process ends.
         self._release = weakref.finalize(
-            self, _release, self.writing, self.reading, self._place, self._identity
+            self, _release, self.writing, self.reading, self._place, self._opened
         )
-        with _listing:
-            _open.add(self)
         try:
             if not readonly:
                 self._connection(self.writing)
@@ -178,11 +176,10 @@ class Database:
         if self.path is not None:
             return Database, (self.path, self.readonly, self.timeout)
         with tempfile.TemporaryDirectory() as folder:
-            place = os.path.join(folder, "copy")
+            place = Path(folder, "copy")
             with closing(sqlite3.connect(place)) as copy:
                 self.copy_to(copy)
-            content = Path(place).read_bytes()
-        return _from_bytes, (content,)
+            return _from_bytes, (place.read_bytes(),)
 
     def rows(self, sql: str, *values: Any) -> list[tuple]:
         """All rows of a statement."""
@@ -192,8 +189,15 @@ class Database:
 
     def row(self, sql: str, *values: Any) -> tuple | None:
         """The first row of a statement, or None."""
-        rows = self.rows(sql, *values)
-        return rows[0] if rows else None
+        return next(iter(self.rows(sql, *values)), None)
+
+    def content(self, table: str, key: str | int) -> bytes:
+        """The content of a row. Raises StoreError unless it is there as it was written."""
+        column = "number" if table == "projections" else "name"
+        row = self.row(f"SELECT content, checksum FROM {table} WHERE {column} = ?", key)
+        if row is None or checksum(row[0]) != row[1]:
+            raise self.damaged(f"its {table} {key!r} is not what was written")
+        return row[0]
 
     def write(self, sql: str, *values: Any) -> sqlite3.Cursor:
         """Runs a statement inside a `transaction`. sqlite3.IntegrityError passes."""
@@ -205,11 +209,11 @@ class Database:
         if self._writer == threading.get_ident():
             return None  # what is read now may be rolled back
         status = self._check_place()
-        if status is None:
-            return 0
         slot = self.reading
         with slot.lock, self.clear_errors():
             connection = self._connection(slot)
+            if status is None:
+                return connection.total_changes
             seen = status.st_mtime_ns, status.st_ctime_ns, status.st_size
             if seen != self._seen:
                 # SQLite notices its own commits, but not a file that was copied over this one:
@@ -239,7 +243,7 @@ class Database:
                     raise StoreError(f"{self.where} cannot be written by a forked process")
                 with self.clear_errors():
                     connection.execute("COMMIT")
-                if self._has_log:
+                if self.path is not None:
                     _empty_log(connection, self.timeout)
             finally:
                 self._writer = None
@@ -255,29 +259,22 @@ class Database:
         slot = self._slot()
         with slot.lock:
             self._connection(slot).backup(connection)
+        connection.execute("PRAGMA journal_mode = DELETE")  # a copy has no log
 
     def vacuum(self) -> None:
         """Rewrites the file without its unused room. StoreError while others have it open."""
         with self.writing.lock, self.reading.lock, self.clear_errors():
             connection = self._connection(self.writing)
-            if self.path is None:
-                connection.execute("VACUUM")
-                return
-            if self._has_log:
+            if self.path is not None:
                 self.reading.close()
-            if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
-                raise sqlite3.OperationalError("database is locked")
+                if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
+                    raise sqlite3.OperationalError("database is locked")
             connection.execute("VACUUM")
 
     def check_writable(self) -> None:
         """Raises InputError where the file was opened for reading only."""
         if self.readonly:
             raise InputError(f"{self.path} was opened for reading only; leave out readonly=True")
-
-    def nbytes(self) -> int:
-        """Bytes of the file and its log."""
-        files = [] if self._place is None else [self._place, log_of(self._place)]
-        return sum(file.stat().st_size for file in files if file.exists())
 
     def close(self) -> None:
         """Closes the file for all threads; the last writer leaves one plain file."""
@@ -298,29 +295,26 @@ class Database:
         except sqlite3.IntegrityError:
             raise
         except sqlite3.Error as error:
-            raise self._explained(str(error)) from None
+            message = str(error)
+            for start, kind, line in REASONS:
+                if message.startswith(start):
+                    raise kind(line.format(where=self.where, seconds=self.timeout)) from None
+            what = "SQLite cannot read it" if "malformed" in message else message
+            raise self.damaged(what) from None
         except UnicodeEncodeError as error:
             raise InputError(f"{error.object[:40]!r} is not valid Unicode") from None
         except (OverflowError, UnicodeDecodeError) as error:
             raise self.damaged(str(error)) from None
 
-    def _explained(self, message: str) -> StoreError:
-        if message in REASONS:
-            kind, line = REASONS[message]
-            return kind(line.format(self.where))
-        if message.startswith(("database is locked", "database schema is locked", "locking proto")):
-            return StoreBusyError(
-                f"{self.where} is in use by another process (waited up to {self.timeout:g} s); try "
-                "again after that process has closed it"
-            )
-        if message in ("unable to open database file", "attempt to write a readonly database"):
-            what = "read" if self.readonly else "write"
-            hint = "" if self.readonly else "open it with readonly=True, or "
-            return StoreError(
-                f"cannot {what} {self.where}: the file, its log or their folder do not permit it; "
-                f"{hint}copy it with its log (-wal, -journal) to another folder"
-            )
-        return self.damaged("SQLite cannot read it" if "malformed" in message else message)
+    @contextmanager
+    def decoding(self, what: str) -> Iterator[None]:
+        """Turns errors of decoding what was read into StoreError."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except UNREADABLE as error:
+            raise self.damaged(f"{what}: {error}") from None
 
     def _slot(self) -> Slot:
         """Where this thread reads: in its own transaction, what it wrote."""
@@ -333,13 +327,51 @@ class Database:
         if slot.connection is None:
             assert self._place is not None
             self._check_place()
-            readonly = self.readonly or slot is not self.writing
+            log = self._place.with_name(f"{self._place.name}-wal")
             with self.clear_errors():
-                connection = _connect(self._place, self.where, readonly, self.timeout)
-                script = "" if readonly else DURABLE if self._has_log else UNLOGGED
-                _open_log(connection, script, self.timeout)
-                slot.connection = connection
+                try:
+                    # Readers may write too: a killed process may have left half a commit, to be
+                    # rolled back.
+                    slot.connection = self._open("rw", slot is self.writing)
+                except sqlite3.OperationalError:
+                    has_log = log.exists() and log.stat().st_size > 0
+                    if has_log or not self.readonly or os.access(log.parent, os.W_OK):
+                        raise
+                    # Nothing can be written beside the file, not even a log: read it as it is.
+                    slot.connection = self._open("ro&immutable=1", False)
         return slot.connection
+
+    def _open(self, mode: str, writes: bool) -> sqlite3.Connection:
+        """A connection to the file, which must be a store, with its log open."""
+        assert self._place is not None
+        uri = f"{self._place.as_uri()}?mode={mode}"
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=self.timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application != APPLICATION_ID:
+                raise StoreError(f"{self.where} is an SQLite file, but not an impresslearn store")
+            if version != FORMAT:
+                age = "a newer" if version > FORMAT else "an older"
+                line = f"{self.where} was written by {age} impresslearn (format {version}, not"
+                raise StoreError(f"{line} {FORMAT}): use that version, or learn its tasks again")
+            connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
+            deadline = time.monotonic() + self.timeout
+            while True:
+                try:
+                    connection.executescript(DURABLE if writes else "")
+                    connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
+                    return connection
+                except sqlite3.OperationalError as error:
+                    # SQLite does not wait here while another process opens or folds in its log.
+                    if "locked" not in str(error) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.01)
+        except BaseException:
+            connection.close()
+            raise
 
     def _check_place(self) -> os.stat_result | None:
         """The file's status. Raises StoreError unless the path still names what was opened."""
@@ -349,73 +381,45 @@ class Database:
             status = _status(self._named, self.where)
         except StoreError:
             raise StoreError(f"{self.where} was moved or deleted while it was open") from None
-        if (status.st_dev, status.st_ino) != self._identity:
+        if not os.path.samestat(status, self._opened):
             raise StoreReplacedError(
                 f"{self.where} was replaced by another file while it was open; open it again"
             )
         return status
 
 
+def checksum(*contents: str | bytes | None) -> bytes:
+    """64 bits of BLAKE2b over contents and their lengths."""
+    digest = hashlib.blake2b(digest_size=8)
+    for content in contents:
+        encoded = content.encode() if isinstance(content, str) else content
+        # The length keeps parts apart; no content is None's.
+        length = 2**64 - 1 if encoded is None else len(encoded)
+        digest.update(length.to_bytes(8, "little"))
+        digest.update(encoded or b"")
+    return digest.digest()
+
+
 def _from_bytes(content: bytes) -> Database:
     """The store in memory that `Database.__reduce__` wrote."""
-    database = Database()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "copy")
         place.write_bytes(content)
-        with closing(sqlite3.connect(place)) as copy:
-            copy.backup(database._connection(database.writing))
-    return database
+        with closing(Database(place, readonly=True)) as file:
+            return Database(copy_of=file)
 
 
-def log_of(place: Path) -> Path:
-    """The write-ahead log beside a store's file."""
-    return place.with_name(f"{place.name}-wal")
-
-
-def _release(writing: Slot, reading: Slot, place: Path, identity: tuple[int, int]) -> None:
+def _release(writing: Slot, reading: Slot, place: Path, opened: os.stat_result) -> None:
     """Closes both connections, the log folded in where nobody else uses the file."""
     with writing.lock, reading.lock:
         reading.close()
         # In use elsewhere, or on a full disk, the log stays beside the file. So it does beside a
         # file that was moved: the log at its old name may belong to another file.
         with suppress(sqlite3.Error, StoreError):
-            if writing.connection is not None and _identity(place, "") == identity:
+            if writing.connection and os.path.samestat(_status(place, ""), opened):
                 writing.connection.execute("PRAGMA busy_timeout = 0")
                 writing.connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         writing.close()
-
-
-def _connect(place: Path, where: str, readonly: bool, timeout: float) -> sqlite3.Connection:
-    """A connection to a store's file."""
-    try:
-        return _connect_as("ro" if readonly else "rw", place, where, timeout)
-    except sqlite3.OperationalError:
-        if not readonly:
-            raise
-    if os.access(place.parent, os.W_OK):
-        # A killed process left half a commit in a journal, which only a writer may roll back.
-        _connect_as("rw", place, where, timeout).close()
-        return _connect_as("ro", place, where, timeout)
-    log = log_of(place)
-    if log.exists() and log.stat().st_size > 0:
-        return _connect_as("ro", place, where, timeout)  # raises again
-    # Nothing can be written beside the file, not even a log: read it as it is.
-    return _connect_as("ro&immutable=1", place, where, timeout)
-
-
-def _open_log(connection: sqlite3.Connection, script: str, timeout: float) -> None:
-    """Sets the journal mode and reads a row, which opens the log."""
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            connection.executescript(script)
-            connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
-            return
-        except sqlite3.OperationalError as error:
-            # SQLite does not wait here while another process opens or folds in its log.
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 def _empty_log(connection: sqlite3.Connection, timeout: float) -> None:
@@ -427,35 +431,6 @@ def _empty_log(connection: sqlite3.Connection, timeout: float) -> None:
     with suppress(sqlite3.Error):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     connection.execute(f"PRAGMA busy_timeout = {int(1000 * timeout)}")
-
-
-def _connect_as(mode: str, place: Path, where: str, timeout: float) -> sqlite3.Connection:
-    uri = f"{place.as_uri()}?mode={mode}"
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
-    )
-    try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION_ID:
-            raise StoreError(f"{where} is an SQLite file, but not an impresslearn store")
-        if version != FORMAT:
-            age = "a newer" if version > FORMAT else "an older"
-            raise StoreError(
-                f"{where} was written by {age} impresslearn (format {version}); this version reads "
-                f"format {FORMAT}: use the version that wrote it, or learn its tasks again"
-            )
-        connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
-        return connection
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _identity(place: Path, where: str) -> tuple[int, int]:
-    """Device and number of the file, which a moved, deleted or replaced file does not keep."""
-    status = _status(place, where)
-    return status.st_dev, status.st_ino
 
 
 def _status(place: Path, where: str) -> os.stat_result:
@@ -486,7 +461,7 @@ def _before_fork() -> None:
     _listing.acquire()
     for database in list(_open):
         # In the order in which a commit takes them.
-        for slot in dict.fromkeys((database.writing, database.reading)):
+        for slot in (database.writing, database.reading):
             if slot.lock.acquire(timeout=FORK_LOCK_TIMEOUT):
                 _held.append(slot)
 
@@ -499,17 +474,14 @@ def _after_in_parent() -> None:
 
 def _after_in_child() -> None:
     for database in list(_open):
-        for slot in dict.fromkeys((database.writing, database.reading)):
-            connection = slot.connection
-            if connection is not None and database.path is None:
-                # The thread that was committing is gone; its half a commit goes too.
-                with suppress(sqlite3.Error):
-                    connection.rollback()
-            elif connection is not None:
-                # Left open, its notes would keep this process from ever locking the file.
-                with suppress(sqlite3.Error):
-                    connection.close()
-                slot.connection = None
+        for slot in (database.writing, database.reading):
+            with suppress(sqlite3.Error):
+                if database.path is not None:
+                    # Left open, its notes would keep this process from ever locking the file.
+                    slot.close()
+                elif slot.connection is not None:
+                    # The thread that was committing is gone; its half a commit goes too.
+                    slot.connection.rollback()
             slot.lock = threading.RLock()
         database._writer = None
     _held.clear()

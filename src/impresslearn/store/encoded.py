@@ -38,10 +38,9 @@ def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
     """As `ImpressLearner.encoded`."""
     encoded = []
     for name in names:
-        task = store.tasks.learned(name)
-        if task.role == "basis":
+        *_, row = store.rows.task_rows(store.tasks.learned(name).name)
+        if row.mask is not None:
             raise InputError(f"{name!r} is a basis task: its mask travels with the store, by save")
-        row = list(store.rows.task_rows(task.name))[-1]
         encoded.append(EncodedTask(row, _base(store, row)))
     return encoded
 
@@ -65,37 +64,33 @@ def commit_encoded(
 def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
     row = encoded.row
     if encoded.base != _base(store, row):
-        raise InputError(
-            f"task {row.name!r} was learned over another network, or over masks or shared features "
-            "that this store does not have; save its store with tasks=[] and begin from that"
-        )
-    present = list(store.rows.task_rows(row.name))
-    if present and on_conflict == "error":
+        line = f"task {row.name!r} was learned over another network, masks or shared features"
+        raise InputError(f"{line}; save its store with tasks=[] and begin from that")
+    present = list(store.rows.task_rows(row.name))[-1:]
+    if not present:
+        store.rows.add_task(replace(row, version=1))
+        return "new"
+    if on_conflict == "error":
         raise name_taken(row.name)
-    if present and on_conflict == "skip":
+    if on_conflict == "skip":
         return "skipped"
-    if present and row.same_numbers(present[-1]):
+    if row.same_numbers(present[0]):
         return "unchanged"
-    version = present[-1].version + 1 if present else 1
+    version = present[0].version + 1
     store.rows.add_task(replace(row, version=version))
-    return f"version {version}" if present else "new"
+    return f"version {version}"
 
 
 def _base(store: Store, row: TaskRow) -> bytes:
     """A digest of what the numbers of a task mean: equal only where they mean the same."""
-    digest = hashlib.blake2b(store.backbone.identity.encode(), digest_size=16)
-    for position in range(min(row.num_masks, len(store.bank))):
-        digest.update(store.mask_digest(position))
-    if row.num_masks > len(store.bank):
-        digest.update(b"masks are missing")
     form, row_of = json.loads(row.form), store.database.row
+    held = min(row.num_masks, len(store.bank))
+    parts: list[Any] = [store.backbone.identity, held < row.num_masks]
+    parts += map(store.mask_digest, range(held))
     # The checksums of what the store has once and the task reads.
-    checksums: list[Any] = [row_of("SELECT checksum FROM meta WHERE name = 'shared'")]
-    if form.get("profile") == "features":
-        checksums.append(row_of("SELECT checksum FROM meta WHERE name = 'features'"))
+    for name in ("shared", "features") if form.get("profile") == "features" else ("shared",):
+        parts.append(row_of("SELECT checksum FROM meta WHERE name = ?", name))
     number = max((getattr(part, "projection", 0) for part in from_plain(form["parts"])), default=0)
     if number:
-        checksums.append(row_of("SELECT checksum FROM projections WHERE number = ?", number))
-    for each in checksums:
-        digest.update(repr(each).encode())
-    return digest.digest()
+        parts.append(row_of("SELECT checksum FROM projections WHERE number = ?", number))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()

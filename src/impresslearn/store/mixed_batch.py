@@ -24,10 +24,7 @@ class MixedPart(NamedTuple):
 
 @torch.no_grad()
 def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> Iterator[MixedPart]:
-    """The logits of every row by its own task, in parts.
-
-    - store: the `Store` of the tasks.
-    - inputs: (n, ...) as the network takes them; names: n tasks.
+    """The logits of every row of inputs (n, ...) by its own task, in parts.
 
     Equal to each task's own logits up to rounding. Raises UnknownTaskError before anything is
     computed, and InputError for logits that are not finite.
@@ -38,17 +35,17 @@ def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> I
         groups.setdefault(_features_of(store, tasks[name]) or name, []).append(row)
     for group, rows in groups.items():
         members = [tasks[names[row]] for row in rows]
+        distinct = {task.name: task for task in members}
         logits = None
-        if isinstance(group, tuple) and len({names[row] for row in rows}) > 1:
-            view = store.feature_view(*group[:2])
-            logits = _stacked(store, inputs[rows], members, view)
+        if isinstance(group, tuple) and len(distinct) > 1:
+            logits = _stacked(store, inputs[rows], members, store.feature_view(*group[:2]))
         if logits is not None:
             yield MixedPart(rows, members, logits)
             continue
-        for name in dict.fromkeys(names[row] for row in rows):
+        for name, task in distinct.items():
             own = [row for row in rows if names[row] == name]
-            logits = store.view(tasks[name]).logits(store.backbone, inputs[own])
-            yield MixedPart(own, [tasks[name]] * len(own), logits)
+            logits = store.view(task).logits(store.backbone, inputs[own])
+            yield MixedPart(own, [task] * len(own), logits)
 
 
 def _features_of(store: Any, task: LearnedTask) -> tuple[int, bool, int] | None:
@@ -69,21 +66,20 @@ def _stacked(
 
     None for a network that changes logits after its head.
     """
-    backbone, first = store.backbone, members[0]
+    backbone = store.backbone
     if store.has_plain_head is False or backbone.head_dtype != torch.float32:
         return None
-    distinct = list({task.name: task for task in members}.values())
-    place = {task.name: number for number, task in enumerate(distinct)}
-    heads = [store.weights(task) for task in distinct]
+    distinct = {task.name: task for task in members}
+    heads = {name: store.weights(task) for name, task in distinct.items()}
+    place = {name: number for number, name in enumerate(heads)}
     of_row = torch.tensor([place[task.name] for task in members], device=backbone.device)
     features = view.features(backbone, inputs).float()
-    weights = torch.stack([head["weight"] for head in heads])[of_row]
+    weights = torch.stack([head["weight"] for head in heads.values()])[of_row]
     logits = torch.bmm(features[:, None], weights)[:, 0]
-    if "bias" in heads[0]:
-        logits += torch.stack([head["bias"] for head in heads])[of_row]
+    biases = [head["bias"] for head in heads.values() if "bias" in head]
+    if biases:
+        logits += torch.stack(biases)[of_row]
     if store.has_plain_head is None:
-        alone = store.view(first).outputs(backbone, inputs[:1])
+        alone = store.view(members[0]).outputs(backbone, inputs[:1])
         store.has_plain_head = torch.allclose(alone, logits[:1], rtol=1e-3, atol=1e-4)
-        if not store.has_plain_head:
-            return None
-    return finite(logits)
+    return finite(logits) if store.has_plain_head else None

@@ -22,12 +22,8 @@ from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, create_backbone, list_backbones
 from impresslearn.networks.layers import candidates, unwrapped
 from impresslearn.networks.registry import copied, standard_normals
-from impresslearn.store.database import Database
-from impresslearn.store.tasks import checksum
+from impresslearn.store.database import Database, checksum
 
-# Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
-# ask for more memory than that.
-LARGEST_UNSTORED = 2**27
 READERS: dict[Any, Any] = {"getitem": operator.getitem, "getattr": getattr}
 # Logits of an input that are probed, a size that is free, and how many numbers go in at most.
 PROBED, PROBED_SIZE, LARGEST_PROBE = 8, 32, 2**20
@@ -38,10 +34,8 @@ TOLERANCE = 0.02
 def describe(backbone: Backbone) -> dict[str, Any]:
     """What it takes to rebuild the network, but its weights, as plain values.
 
-    - input_dtype: of inputs, where it differs from dtype.
-    - logits: what reads the logits from the module's output.
-    - probe: some logits of a module of the user's own. They tell it from another module with the
-      same tensors but, for example, other activations.
+    probe: some logits of a module of the user's own. They tell it from another module with the same
+    tensors but, for example, other activations.
     """
     plain: dict[str, Any] = {
         "name": backbone.name,
@@ -122,19 +116,20 @@ def _rebuilt(
         seen_shape=description.get("seen_shape"),
         logits_reader=READERS.get(description.get("logits")),
     )
-    layers = [[layer.name, list(layer.shape)] for layer in backbone.layers]
-    if layers != description["layers"]:
-        raise StoreError(f"the maskable layers of {backbone.name} differ from {where}")
     _fill(backbone, database)
     backbone._link()  # what it holds beside the tensors depends on their values
     if backbone.fingerprint() != description["fingerprint"]:
         raise StoreError(
-            f"the network rebuilt for {where} is not the network its tasks were learned on "
-            "(SHA-256 differs); where torch drew weights that the store does not hold "
-            "(init_version 1, or your own builder), use the torch version and processor that "
-            "wrote it; any other store is damaged"
+            f"the network rebuilt for {where} is not the one its tasks were learned on (SHA-256 "
+            "differs); if the store holds no weights, use the torch version and processor that "
+            "wrote it; otherwise it is damaged"
         )
-    if (known := description.get("probe")) and not _agree(known, _probe(backbone)):
+    known = description.get("probe") or ()
+    logits = (known and _probe(backbone)) or ()
+    # Logits are the same but for what processors differ in.
+    room = TOLERANCE * max(map(abs, known), default=0.0) + 1e-6
+    far = (abs(one - other) > room for one, other in zip(known, logits, strict=False))
+    if known and (len(known) != len(logits) or any(far)):
         raise StoreError(
             f"this {backbone.name} computes something else than the network of {where}, with the "
             "same weights: other activations, say, or tensors that are no parameters or buffers; "
@@ -150,22 +145,19 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
         raise InputError(f"pass the module that was adapted; the store knows its head, {head!r}")
     module = unwrapped(module)
     masked = [name for name, _ in description["layers"]]
-    hint = f"give a {description['name']} made as the store's"
-    hint += ", or leave out module: the store builds it by itself" if description["spec"] else ""
     found = {layer.name: layer for layer in candidates(module)}
     for name in masked:
         if name not in found:
-            raise InputError(f"it has no maskable layer {name!r}; {hint}")
+            line = f"it has no maskable layer {name!r}; give a {description['name']}"
+            raise InputError(f"{line} made as the store's")
     module = copied(module)
     if masked:
         dtype = getattr(torch, description["dtype"])
         if module.get_parameter(found[masked[0]].parameter).dtype != dtype:
             module = module.to(dtype)
-    settings: dict[str, Any] = {
-        "input_shape": description["input_shape"],
-        "include": masked or None,  # a network may be nothing but its head
-        "head": head,
-    }
+    # A network may be nothing but its head.
+    settings: dict[str, Any] = {"include": masked or None, "head": head}
+    settings["input_shape"] = description["input_shape"]
     if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
         return Backbone(module, num_classes=num_classes, norm=norm, **settings)
     return adapt(module, num_classes=None if head == "own" else num_classes, norm=norm, **settings)
@@ -177,10 +169,7 @@ def _fill(backbone: Backbone, database: Database) -> None:
     tensors = dict(chain(module.named_parameters(), module.named_buffers()))
     for (name,) in database.rows("SELECT name FROM tensors ORDER BY name"):
         # One at a time: a large network is then never in memory twice.
-        query = "SELECT content, checksum FROM tensors WHERE name = ?"
-        content, written = database.rows(query, name)[0]
-        if checksum(content) != written:
-            raise database.damaged(f"the weights {name!r} are not what was written")
+        content = database.content("tensors", name)
         stored, present = safetensors.torch.load(content)[name], tensors.get(name)
         if present is None or present.shape != stored.shape or present.dtype != stored.dtype:
             raise StoreError(f"the weights {name!r} of {database.where} belong to another network")
@@ -213,12 +202,3 @@ def _probe(backbone: Backbone) -> list[float] | None:
     if not torch.equal(logits, again) or not logits.isfinite().all():
         return None
     return [float(f"{logit:.4g}") for logit in logits[:, :PROBED].flatten()]
-
-
-def _agree(known: list[float], logits: list[float] | None) -> bool:
-    """Whether logits are the same but for what processors differ in."""
-    if logits is None or len(logits) != len(known):
-        return False
-    expected = torch.tensor(known, dtype=torch.float64)
-    difference = (expected - torch.tensor(logits, dtype=torch.float64)).abs().max()
-    return bool(difference <= TOLERANCE * expected.abs().max() + 1e-6)

@@ -6,7 +6,8 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -18,23 +19,21 @@ from torch import Tensor
 
 from impresslearn.checks import composed
 from impresslearn.coefficients.readout import Projection
-from impresslearn.errors import InputError, StoreError, StoreReplacedError, UnknownTaskError
+from impresslearn.errors import InputError, StoreReplacedError
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels import pack
 from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
-from impresslearn.masks.codec import decode_mask as decode_bits
+from impresslearn.masks.codec import decode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.store.database import Database
+from impresslearn.store.database import UNREADABLE, Database, checksum
 from impresslearn.store.tasks import (
     COMPARED_NAMES,
-    UNREADABLE,
     LearnedTask,
     TaskInfo,
     TaskRow,
-    checksum,
     decode_task,
     name_taken,
     to_json,
@@ -51,7 +50,7 @@ LATEST = 2**62  # beyond any version of a task
 CLASS_MAP = "class map"  # the name of the class map among what a store has once
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
-           t.history, t.id, t.checksum, t.number
+           t.history, t.checksum, t.number
     FROM tasks AS t LEFT JOIN documents AS d ON d.id = t.form
 """
 # What no commit changes, once it is there. The first bytes of a trained mask tell it from any other
@@ -97,8 +96,6 @@ class Rows:
             self._fixed, self._generation = fixed, generation
         return generation
 
-    # Tasks.
-
     def task(self, name: str | None) -> LearnedTask | None:
         """The present version of a task, or None; name None: the task that was learned first.
 
@@ -130,8 +127,8 @@ class Rows:
         condition = ("true",) if name is None else ("t.name = ?", name)
         return read_rows(self.database, *condition)
 
-    def add_task(self, row: TaskRow) -> LearnedTask:
-        """Writes a task of a new name, or the next version of a known task; returns it decoded.
+    def add_task(self, row: TaskRow) -> None:
+        """Writes a task of a new name, or the next version of a known task.
 
         Raises InputError where another task or version is in its place by now.
         """
@@ -145,86 +142,87 @@ class Rows:
         columns = (row.coefficients, row.statistics, row.profile, row.history, row.checksum())
         about = (row.name, row.version, row.mask, row.num_masks, document)
         try:
-            place = self.database.write(_INSERT, row.name, *about, *columns).lastrowid
+            self.database.write(_INSERT, row.name, *about, *columns)
         except sqlite3.IntegrityError:
             error = name_taken(row.name) if row.version == 1 else changed_meanwhile(row.name)
             raise error from None
-        self._forget(row.name)
-        return self.decode(replace(row, id=place or 0))
 
-    def remove_task(self, name: str) -> None:
-        """Deletes a task with all its versions."""
-        self.database.write("DELETE FROM tasks WHERE name = ?", name)
-        self._forget(name)
+    def remove_tasks(self, names: Iterable[str]) -> None:
+        """Deletes tasks with all their versions, and takes them out of the class map."""
+        for name in names:
+            self.database.write("DELETE FROM tasks WHERE name = ?", name)
+        content = self.meta(CLASS_MAP)
+        if content is not None:
+            kept = ClassMap.decode(content).keeping(task_names(self.database))
+            self.write_meta(CLASS_MAP, kept.encode())
 
     def decode(self, row: TaskRow) -> LearnedTask:
         """The task of a row. Raises StoreError for a task of another network."""
-        try:
+        with self.database.decoding(f"task {row.name[:80]!r}"):
             return decode_task(row, self.backbone)
-        except StoreError:
-            raise
-        except UNREADABLE as error:
-            raise self.database.damaged(f"task {row.name[:80]!r}: {error}") from None
-
-    def _forget(self, name: str) -> None:
-        """Drops what is kept decoded of a task."""
-        with self._lock:
-            self._decoded.pop(name, None)
-            self._decoded.pop(None, None)  # it may have been the first one
-
-    # Masks and projections.
 
     def masks(self, first: int = 0) -> Iterator[PackedMask]:
         """The masks from a position on. Raises StoreError for a damaged or another network's."""
         columns = "name, source, recipe, bits, digest, checksum"
         query = f"SELECT {columns} FROM masks WHERE position >= ? ORDER BY position"
+        layers = self.backbone.layers
         for *values, written in self.database.rows(query, first):
-            if checksum(*values) != written:
-                raise self.database.damaged(f"mask {values[0]!r} is not what was written")
-            try:
-                yield _decode_mask(values, self.backbone.layers)
-            except UNREADABLE as error:
-                raise self.database.damaged(f"mask {values[0][:80]!r}: {error}") from None
+            name, source, text, coded, digest = values
+            with self.database.decoding(f"mask {str(name)[:80]!r}"):
+                recipe = json.loads(text)
+                ones = tuple(recipe.pop("ones"))
+                if coded is None:
+                    packed = _draw(layers, ones, recipe)
+                else:
+                    shapes = [(layer.units, layer.fan_in) for layer in layers]
+                    packed = [pack(torch.from_numpy(bits)) for bits in decode_mask(coded, shapes)]
+                if checksum(*values) != written or mask_digest(packed) != digest:
+                    raise ValueError("it does not have the bits that were written")
+            yield MaskInfo(name, source, ones, recipe, coded), packed
 
     def add_masks(self, first: int, masks: Iterable[PackedMask]) -> None:
         """Writes masks from a position on. Raises InputError for a name that is taken."""
+        layers = self.backbone.layers
         for position, mask in enumerate(masks, first):
-            values = _encode_mask(mask, self.backbone.layers)
+            info, packed = mask
+            digest, drawn, bits = mask_digest(packed), None, None
+            if info.stored_as_seed:
+                with suppress(*UNREADABLE):  # a caller may have named a mask of their own "random"
+                    drawn = mask_digest(_draw(layers, info.ones, info.recipe))
+            if drawn != digest:  # the recipe does not draw these bits again
+                bits = coded_mask(mask, layers)[0].coded
+            recipe = to_json({"ones": list(info.ones), **info.recipe})
+            values = (info.name, info.source, recipe, bits, digest)
             try:
                 query = "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)"
                 self.database.write(query, position, *values, checksum(*values))
             except sqlite3.IntegrityError:
-                line = f"the bank holds a mask named {values[0]!r}; choose another name"
+                line = f"the bank holds a mask named {info.name!r}; choose another name"
                 raise InputError(line) from None
 
-    def projections(self) -> int:
-        """The number of the projection written last, 0 without any."""
-        return self.database.rows("SELECT coalesce(max(number), 0) FROM projections")[0][0]
-
-    def add_projection(self, projection: Projection) -> None:
-        """Writes a projection of features under the next number."""
+    def add_projection(self, projection: Projection) -> int:
+        """Writes a projection of features under the next number, and returns that."""
         sizes = [projection.num_masks, projection.residual, projection.matrix.shape[1]]
         matrix = projection.matrix.cpu().half().contiguous().numpy()
         content = np.array(sizes, "<u4").tobytes() + matrix.tobytes()
-        query = "INSERT INTO projections VALUES (?, ?, ?, ?)"
-        number = self.projections() + 1
-        self.database.write(query, number, projection.num_masks, content, checksum(content))
+        query = "INSERT INTO projections VALUES (NULL, ?, ?, ?)"
+        added = self.database.write(query, projection.num_masks, content, checksum(content))
+        return added.lastrowid or 0
+
+    def last_projection(self) -> tuple[int, Projection | None]:
+        """The number of the projection written last, 0 without any, and the projection."""
+        number = self.database.rows("SELECT coalesce(max(number), 0) FROM projections")[0][0]
+        return number, self.projection(number)
 
     def projection(self, number: int) -> Projection | None:
         """The projection of a number; None for 0. Raises StoreError where it is missing."""
         if not number:
             return None
-        query = "SELECT content, checksum FROM projections WHERE number = ?"
-        content, written = self.database.row(query, number) or (b"", b"")
-        if checksum(content) != written:
-            line = f"its projection {number} of features is missing or not what was written"
-            raise self.database.damaged(line)
+        content = self.database.content("projections", number)
         num_masks, residual, components = np.frombuffer(content[:12], "<u4").tolist()
         matrix = np.frombuffer(content[12:], "<f2").reshape(-1, components).astype(np.float32)
         tensor = torch.from_numpy(matrix).to(self.backbone.device)
         return Projection(num_masks, bool(residual), tensor)
-
-    # What is there once.
 
     def space(self) -> FeatureSpace | None:
         """The coordinates of features in which tasks know their inputs, None without."""
@@ -249,18 +247,9 @@ class Rows:
 
     def meta(self, name: str) -> bytes | None:
         """A value that the store has once, or None."""
-        row = self.database.row("SELECT content, checksum FROM meta WHERE name = ?", name)
-        if row is None:
+        if self.database.row("SELECT 1 FROM meta WHERE name = ?", name) is None:
             return None
-        if checksum(row[0]) != row[1]:
-            raise self.database.damaged(f"its {name} is not what was written")
-        return row[0]
-
-    def keep_in_class_map(self, names: Collection[str]) -> None:
-        """Takes all other tasks out of the class map, where there is one."""
-        content = self.meta(CLASS_MAP)
-        if content is not None:
-            self.write_meta(CLASS_MAP, ClassMap.decode(content).keeping(names).encode())
+        return self.database.content("meta", name)
 
     def write_meta(self, name: str, content: bytes) -> None:
         """Writes a value that the store has once."""
@@ -268,10 +257,10 @@ class Rows:
         self.database.write(query, name, content, checksum(content))
 
 
-def task_names(database: Database) -> Iterator[str]:
+def task_names(database: Database) -> list[str]:
     """The names of a store's tasks, in the order they were learned."""
-    for (name,) in database.rows("SELECT name FROM tasks WHERE current ORDER BY number"):
-        yield name
+    rows = database.rows("SELECT name FROM tasks WHERE current ORDER BY number")
+    return [name for (name,) in rows]
 
 
 def read_rows(database: Database, condition: str, *values: str) -> Iterator[TaskRow]:
@@ -310,7 +299,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         return self.learned(name).info()
 
     def __iter__(self) -> Iterator[str]:
-        return task_names(self._rows.database)
+        return iter(task_names(self._rows.database))
 
     def __len__(self) -> int:
         query = "SELECT count(*) FROM tasks WHERE current"
@@ -323,35 +312,29 @@ class TaskTable(Mapping[str, TaskInfo]):
         return f"TaskTable({len(self)} tasks)"
 
     def _repr_html_(self) -> str:
-        return self.table().html()
-
-    def table(self, most: int = SHOWN) -> Table:
         """The first tasks, one per row, and a note on how many more there are."""
         shown = [
             {"task": task.name, "role": task.role, "classes": len(task.classes)}
-            | {"version": task.version, "bytes": task.info().bytes}
-            for task in islice(self.all(), most)
+            | {"version": task.version, "bytes": task.bytes}
+            for task in islice(self.all(), SHOWN)
         ]
         more = len(self) - len(shown)
         cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
-        return replace(cells, note=f"and {more:,} more") if more else cells
+        return (replace(cells, note=f"and {more:,} more") if more else cells).html()
 
     def learned(self, name: str) -> LearnedTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
         task = self._rows.task(composed(name)) if isinstance(name, str) else None
         if task is None:
-            raise self._unknown(name)
+            # Among any number of tasks at the cost of a known name: some that are near it.
+            query = "SELECT name FROM tasks WHERE current AND name"
+            text, rows = str(name), self._rows.database.rows
+            near = rows(f"{query} < ? ORDER BY name DESC LIMIT 9", text)
+            near += rows(f"{query} > ? ORDER BY name LIMIT 9", text)
+            first = self.page(0, COMPARED_NAMES - len(near))
+            names = dict.fromkeys([*first, *(close for (close,) in near)])
+            raise unknown_task(name, names, len(self))
         return task
-
-    def _unknown(self, name: object) -> UnknownTaskError:
-        """The error for an unknown name, at the cost of a known one among any number of tasks."""
-        names = self.page(0, COMPARED_NAMES + 1)
-        if len(names) <= COMPARED_NAMES or not isinstance(name, str):
-            return unknown_task(name, names)
-        query = "SELECT name FROM tasks WHERE current AND name"
-        after = self._rows.database.rows(f"{query} > ? ORDER BY name LIMIT 9", name)
-        before = self._rows.database.rows(f"{query} < ? ORDER BY name DESC LIMIT 9", name)
-        return unknown_task(name, [close for (close,) in (*before, *after)], are_all=False)
 
     def page(self, skipped: int, most: int) -> list[str]:
         """Names of tasks in the order they were learned."""
@@ -370,42 +353,6 @@ class TaskTable(Mapping[str, TaskInfo]):
 def changed_meanwhile(name: str) -> InputError:
     """The error for an update of a task that is not there any more."""
     return InputError(f"task {name!r} was changed or removed meanwhile; update it again")
-
-
-def _encode_mask(
-    mask: PackedMask, layers: Sequence[MaskableLayer]
-) -> tuple[str, str, str, bytes | None, bytes]:
-    """The name, source, recipe, bits (None where the recipe draws them again) and their digest."""
-    info, packed = mask
-    digest, bits = mask_digest(packed), None
-    if not (info.stored_as_seed and _is_drawn(mask, layers)):
-        bits = coded_mask(mask, layers)[0].coded
-    recipe = to_json({"ones": list(info.ones), **info.recipe})
-    return info.name, info.source, recipe, bits, digest
-
-
-def _decode_mask(values: Sequence[Any], layers: Sequence[MaskableLayer]) -> PackedMask:
-    """The mask of what `_encode_mask` gave."""
-    name, source, text, coded, digest = values
-    recipe = json.loads(text)
-    ones = tuple(recipe.pop("ones"))
-    if coded is None:
-        packed = _draw(layers, ones, recipe)
-    else:
-        shapes = [(layer.units, layer.fan_in) for layer in layers]
-        packed = [pack(torch.from_numpy(bits)) for bits in decode_bits(coded, shapes)]
-    if mask_digest(packed) != digest:
-        raise ValueError("it does not have the bits that were written")
-    return MaskInfo(name, source, ones, recipe, coded), packed
-
-
-def _is_drawn(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:
-    """Whether the recipe gives this very mask: a caller may have named their own one "random"."""
-    info, packed = mask
-    try:
-        return mask_digest(_draw(layers, info.ones, info.recipe)) == mask_digest(packed)
-    except UNREADABLE:
-        return False
 
 
 def _draw(

@@ -8,8 +8,10 @@ effective weights of the tasks used last.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ from impresslearn.data import Features, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
 from impresslearn.inference.class_map import ClassMap
+from impresslearn.inference.feature_scores import FeatureSpace
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
@@ -40,10 +43,17 @@ from impresslearn.networks.prediction import (
     Weights,
 )
 from impresslearn.store.database import Database
-from impresslearn.store.feature_knowledge import FeatureKnowledge
+from impresslearn.store.feature_knowledge import learn_profile
 from impresslearn.store.rows import CLASS_MAP, Rows, TaskTable, changed_meanwhile, mask_digest
 from impresslearn.store.task_index import TaskIndex
-from impresslearn.store.tasks import LearnedTask, TaskRow, TrainingRun, check_new_name, encode_task
+from impresslearn.store.tasks import (
+    LearnedTask,
+    TaskRow,
+    TrainingRun,
+    check_new_name,
+    task_row,
+    to_json,
+)
 
 # Memory for the effective weights of the tasks used last.
 CACHE_BYTES = 192 * 1024**2
@@ -69,13 +79,15 @@ class Store:
         self.rows = Rows(self.database, backbone)
         self.tasks = TaskTable(self.rows)
         self._bank = bank
-        self._cache = WeightCache(cache_bytes)
+        self.cache = WeightCache(cache_bytes)
         self._mask_digests: dict[int, bytes] = {}
         self._written_masks = 0  # masks of the bank that are known to be in the database
         self._generation: Hashable = None
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
-        self.features = FeatureKnowledge(self.rows, self.committing)
+        # Whether a task may still add what all tasks share, coordinates or a projection.
+        self.adds_shared = True
+        self._space: FeatureSpace | None = None
         self.index = TaskIndex(self)
         # Whether the network ends with its head; None before it was looked at.
         self.has_plain_head: bool | None = None
@@ -86,7 +98,7 @@ class Store:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Locks and cached weights are made anew.
-        return Store, (self.backbone, self.bank, self._cache.limit, self.database)
+        return Store, (self.backbone, self.bank, self.cache.limit, self.database)
 
     def with_first_task(self) -> Store:
         """A copy in memory with the masks and all that tasks share, but only the first task."""
@@ -95,7 +107,7 @@ class Store:
             memory.write("DELETE FROM tasks WHERE number > (SELECT min(number) FROM tasks)")
             memory.write("DELETE FROM tensors")  # the network has them
         memory.vacuum()
-        return Store(self.backbone, self.bank, self._cache.limit, memory)
+        return Store(self.backbone, self.bank, self.cache.limit, memory)
 
     @property
     def bank(self) -> MaskBank:
@@ -130,6 +142,20 @@ class Store:
             self.rows.write_meta(CLASS_MAP, extended.encode())
 
     @property
+    def knows_features(self) -> bool:
+        """Whether tasks know their inputs by the features of the network."""
+        backbone = self.backbone
+        own_head = backbone.own_head is not None
+        return backbone.pretrained and own_head and not backbone.normalises_by_batch
+
+    @property
+    def space(self) -> FeatureSpace | None:
+        """The coordinates of features; None before a task gave them."""
+        if self._space is None and self.knows_features:
+            self._space = self.rows.space()
+        return self._space
+
+    @property
     def frozen(self) -> TaskView:
         """The frozen network itself, for the features by which tasks know their inputs."""
         view, backbone = self.feature_view(0, True), self.backbone
@@ -161,8 +187,6 @@ class Store:
             self.catch_up()
             self._check_mask_names(masks)
 
-    # Commits.
-
     def commit_basis(
         self,
         masks: Mapping[str, Mapping[str, Tensor]],
@@ -178,22 +202,21 @@ class Store:
         - precision: of the head and of norm statistics of the task's own.
         """
         name, mask = next(iter(masks.items()))
-        layers, stored = self.backbone.layers, None
-        weights = {layer: self.backbone.weights[layer] * bits for layer, bits in mask.items()}
+        backbone, stored = self.backbone, None
+        weights = {layer: backbone.weights[layer] * bits for layer, bits in mask.items()}
         if head:
             coefficients, classes = head_coefficients(head), len(run.classes)
-            stored = store_coefficients(coefficients, precision, self.backbone, classes)
-            weights |= head_weights(self.backbone, stored.restore(self.backbone).head)
+            stored = store_coefficients(coefficients, precision, backbone, classes)
+            weights |= head_weights(backbone, stored.restore(backbone).head)
         packed = []
         for mask_name, bits in masks.items():
-            uncoded = packed_mask(mask_name, bits, layers, "edge_popup", recipes[mask_name])
-            packed.append(coded_mask(uncoded, layers))
-        mask_bytes = len(packed[0][0].coded or b"")
-        history = run.history(recipes[name])
-        task = LearnedTask(name, run.classes, 1, stored, name, mask_bytes, history=history)
+            about = backbone.layers, "edge_popup", recipes[mask_name]
+            packed.append(coded_mask(packed_mask(mask_name, bits, *about), backbone.layers))
+        size = len(packed[0][0].coded or b"")
+        row = task_row(name, run, recipes[name], 1, stored, mask=name, mask_bytes=size)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
-        task = self._with_statistics_and_profile(task, view, run, precision)
-        self._commit(task, run.phase, packed)
+        row = self._with_evidence(row, self.rows.decode(row), view, run, precision)
+        self._commit(row, run.phase, packed)
 
     def commit_learned(
         self,
@@ -213,21 +236,17 @@ class Store:
         Raises InputError if another process has updated or removed the task since learning began.
         """
         stored = store_coefficients(coefficients, precision, self.backbone, len(run.classes))
-        task = LearnedTask(
-            name,
-            run.classes,
-            coefficients.num_masks,
-            stored,
-            history=run.history(recipe),
-            version=1 if replaced is None else replaced.version + 1,
-        )
-        weights = self._weights(task)
-        view = self._view(task, run.phase.statistics, weights)
-        task = self._with_statistics_and_profile(task, view, run, precision)
-        if max_bytes is not None and (size := task.info().bytes) > max_bytes:
+        version = 1 if replaced is None else replaced.version + 1
+        row = task_row(name, run, recipe, coefficients.num_masks, stored, version=version)
+        draft = self.rows.decode(row)
+        weights = self._weights(draft)
+        view = self._view(draft, run.phase.statistics, weights)
+        row = self._with_evidence(row, draft, view, run, precision)
+        if max_bytes is not None and (size := row.info().bytes) > max_bytes:
             return size
-        task = self._commit(task, run.phase, (), replaced)
-        self._cache.get(_key(task), lambda: weights)  # mixed once, to judge and to predict
+        self._commit(row, run.phase, (), replaced)
+        # Mixed once, to judge and to predict.
+        self.cache.get(f"task {row.checksum().hex()}", lambda: weights)
         return None
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
@@ -244,17 +263,16 @@ class Store:
         """Keeps a projection for later readouts; returns its number."""
         self.commit_masks(())  # also masks that the bank had from the start
         with self.committing, self.database.transaction():
-            self.rows.add_projection(projection)
-            return self.rows.projections()
+            return self.rows.add_projection(projection)
 
     def _commit(
         self,
-        task: LearnedTask | None,
+        row: TaskRow | None,
         phase: TrainingPhase | None,
         masks: Sequence[PackedMask] = (),
         replaced: LearnedTask | None = None,
-    ) -> Any:
-        """Commits masks and a task in one transaction, and returns the task as stored.
+    ) -> None:
+        """Commits masks and a task in one transaction.
 
         replaced: as in `commit_learned`. Raises InputError where a name, or the norm statistics
         that all share, were taken since learning began.
@@ -268,26 +286,23 @@ class Store:
                 bank = self.bank  # with what others committed before this transaction began
                 self._check_mask_names(info.name for info, _ in masks)
                 if shared is not None and self.shared is not None:
-                    raise InputError(
-                        "another task was learned meanwhile and fixed the norm statistics that all "
-                        "tasks share; learn this one again"
-                    )
+                    line = "another task fixed the shared norm statistics meanwhile"
+                    raise InputError(f"{line}; learn this one again")
                 if replaced is not None:
-                    present = self.rows.task(replaced.name)
-                    if present is None or present.row_id != replaced.row_id:
+                    versions = list(self.rows.task_rows(replaced.name))
+                    if not versions or versions[-1].checksum() != replaced.digest:
                         raise changed_meanwhile(replaced.name)
-                    *_, row = self.rows.task_rows(replaced.name)
-                    if task is not None and encode_task(task).same_numbers(row):
-                        return present
+                    if row is not None and row.same_numbers(versions[-1]):
+                        return
                 first = len(bank)
                 # In memory, masks are encoded only when they are saved: it takes long.
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:
                     self.rows.write_meta("shared", statistics_bytes(shared))
-                if task is not None:
-                    task = replace(task, num_masks=first + 1) if masks else task
-                    task = self.rows.add_task(encode_task(task))
+                if row is not None:
+                    row = replace(row, num_masks=first + 1) if masks else row
+                    self.rows.add_task(row)
             with self._adopting:
                 for position, mask in enumerate(masks, first):
                     self._adopt(position, mask)
@@ -295,7 +310,6 @@ class Store:
                     self._written_masks = max(self._written_masks, first + len(masks))
             if shared is not None:
                 self._shared = shared
-        return task
 
     def write_masks(self, rows: Rows, further: Sequence[PackedMask] = ()) -> None:
         """Writes the masks of the bank that these rows do not have yet, and further masks."""
@@ -314,17 +328,15 @@ class Store:
             return
         present, bits = self._bank.packed(position)
         if present.name != info.name or not all(map(torch.equal, bits, moved)):
-            raise StoreError(
-                f"another process has committed mask {info.name!r} where this bank has "
-                f"{present.name!r}, which was never committed; open the store again"
-            )
+            line = f"mask {info.name!r} where this bank has {present.name!r}, which it has not"
+            raise StoreError(f"another process has committed {line}; open the store again")
 
-    def _with_statistics_and_profile(
-        self, task: LearnedTask, view: TaskView, run: TrainingRun, precision: str
-    ) -> LearnedTask:
-        """The task with its norm statistics, and its entropies on its own training inputs.
+    def _with_evidence(
+        self, row: TaskRow, draft: LearnedTask, view: TaskView, run: TrainingRun, precision: str
+    ) -> TaskRow:
+        """A task with its norm statistics, and what it knows of its own training inputs.
 
-        Raises TrainingError where they are not finite.
+        Raises TrainingError where its outputs are not finite.
         """
         backbone, statistics = self.backbone, None
         if run.phase.statistics is not None and backbone.has_task_statistics:
@@ -333,16 +345,16 @@ class Store:
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = known = run.examples.inputs_at(places)
-        *changes, last = task.parts or (None,)
+        *changes, last = draft.parts or (None,)
         if run.features is not None and isinstance(last, Readout):
             # The network need not run again over inputs whose features are known.
-            positions = _positions(0 if changes else task.num_masks, last.residual)
+            positions = _positions(0 if changes else row.num_masks, last.residual)
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
             known = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
             inputs = inputs if changes else known
         profile: Any = None
-        if self.features.applies:
-            profile = self.features.profile(self.frozen, view, run, known, places)
+        if self.knows_features:
+            profile = learn_profile(self, view, run, known, places)
         if profile is not None:
             numbers = [view.outputs(backbone, inputs)]
         else:
@@ -351,17 +363,15 @@ class Store:
         numbers += statistics.values.values() if statistics else []
         if not all(values.isfinite().all() for values in numbers):
             raise TrainingError(
-                f"task {task.name!r} is not kept: its predictions or norm statistics are NaN or "
+                f"task {row.name!r} is not kept: its predictions or norm statistics are NaN or "
                 "infinite; try a smaller learning rate or scaled inputs"
             )
-        return replace(task, statistics=statistics, profile=profile)
+        return row.with_evidence(statistics, profile)
 
     def _check_mask_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name in self._bank:
                 raise InputError(f"the bank holds a mask named {name!r}; choose another name")
-
-    # Former versions, and what is removed.
 
     def versions(self, name: str) -> list[LearnedTask]:
         """All versions of a task, the present one last. Raises UnknownTaskError."""
@@ -371,35 +381,29 @@ class Store:
     def restore_version(self, name: str, version: int) -> None:
         """Puts a former version of a task into its place, as a new version of the same bits."""
         with self.committing, self.database.transaction():
-            *former, present = self.versions(name)
-            numbers = [task.version for task in former]
-            if version not in numbers:
-                have = f"has no former version to restore, only version {present.version}; got"
+            *former, present = self.rows.task_rows(self.tasks.learned(name).name)
+            chosen = next((row for row in former if row.version == version), None)
+            if chosen is None:
+                have = "no former version"
                 if former:
-                    have = f"has the former versions {numbers[0]} to {numbers[-1]}, got version"
-                if former and version == present.version:
-                    raise InputError(f"task {name!r} is at version {version} already")
-                raise InputError(f"task {name!r} {have} {version}")
-            chosen = former[numbers.index(version)]
-            metrics = {**chosen.history.get("metrics", {}), "restored": version}
-            history = {**chosen.history, "metrics": metrics}
-            restored = replace(chosen, version=present.version + 1, history=history)
-            self._check_masks_of(restored)
-            self.rows.add_task(encode_task(restored))
+                    have = f"the former versions {former[0].version} to {former[-1].version}"
+                line = f"task {name!r} is at version {present.version} and has {have}"
+                raise InputError(f"{line}, got version {version}")
+            self.check_masks_of(chosen)
+            history = json.loads(chosen.history)
+            history["metrics"]["restored"] = version
+            restored = replace(chosen, version=present.version + 1, history=to_json(history))
+            self.rows.add_task(restored)
 
     def remove_task(self, name: str) -> None:
         """Takes a task out with all its versions; the bank keeps its masks."""
         self.database.check_writable()
         with self.committing, self.database.transaction():
-            removed = self.tasks.learned(name).name
-            self.rows.remove_task(removed)
-            self.rows.keep_in_class_map(list(self.tasks))
-
-    # What predictions need.
+            self.rows.remove_tasks([self.tasks.learned(name).name])
 
     def coefficients(self, task: LearnedTask) -> Coefficients:
         """A task's coefficients as stored; one-hot on its own mask for a basis task."""
-        self._check_masks_of(task)
+        self.check_masks_of(task)
         if task.coefficients is not None and task.mask is None:
             return task.coefficients.restore(self.backbone)
         shares = torch.zeros(task.num_masks, dtype=torch.float32, device=self.backbone.device)
@@ -419,12 +423,8 @@ class Store:
 
         evict_others: see `WeightCache.get`.
         """
-
-        def mixed() -> Weights:
-            self._check_masks_of(task)
-            return self._weights(task)
-
-        return self._cache.get(_key(task), mixed, evict_others)
+        make = partial(self._weights, task)
+        return self.cache.get(f"task {task.digest.hex()}", make, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""
@@ -435,11 +435,6 @@ class Store:
         classes = self.backbone.num_classes
         return TaskView(first, self.shared, classes, "eval", tuple(others), keys)
 
-    def last_projection(self) -> tuple[int, Projection | None]:
-        """The number of the projection kept last, 0 without any, and the projection."""
-        number = self.rows.projections()
-        return number, self.rows.projection(number)
-
     @torch.no_grad()
     def equal_mixture(self) -> dict[str, Tensor]:
         """The weights of all masks with α = 1/N each; {} (the frozen ones) without a mask."""
@@ -448,18 +443,11 @@ class Store:
             return {}
         return mix(bank, self.backbone.weights, equal_alphas(bank))
 
-    def cache_counts(self) -> tuple[int, int, int]:
-        """Hits and misses of the cache of weights, and its bytes."""
-        return self._cache.hits, self._cache.misses, self._cache.nbytes
-
-    def close(self) -> None:
-        """Closes the file."""
-        self.database.close()
-
     @torch.inference_mode(False)
     @torch.no_grad()
     def _weights(self, task: LearnedTask) -> Weights:
         """As `weights`, mixed anew."""
+        self.check_masks_of(task)
         backbone, numbers = self.backbone, None
         if task.coefficients is not None:
             numbers = task.coefficients.restore(backbone)
@@ -483,10 +471,9 @@ class Store:
         if not isinstance(readout, Readout):
             # A task that brings nothing but a head reads the features of the frozen network.
             only_head = task.mask is None and [type(part) for part in parts] == [Head]
-            if only_head and task.statistics is None:
-                own_key = self._feature_key(None)
-                return TaskView(weights, statistics, classes, feature_keys=(own_key,))
-            return TaskView(weights, statistics, classes)
+            view = TaskView(weights, statistics, classes)
+            is_plain = only_head and task.statistics is None
+            return replace(view, feature_keys=(self._feature_key(None),)) if is_plain else view
         # A readout is a sum of networks, each with its part of the head; the first gets the bias.
         # Networks whose features the head ignores are left out.
         positions = _positions(task.num_masks, readout.residual)
@@ -506,7 +493,7 @@ class Store:
         if position is None:
             return {}
         name = self._bank.infos[position].name
-        return self._cache.get(
+        return self.cache.get(
             f"mask {position}", lambda: masked_weights(self._bank, self.backbone.weights, name)
         )
 
@@ -522,7 +509,7 @@ class Store:
             self._mask_digests[position] = mask_digest(self._bank.packed(position)[1])
         return self._mask_digests[position]
 
-    def _check_masks_of(self, task: LearnedTask) -> None:
+    def check_masks_of(self, task: LearnedTask | TaskRow) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
         self.catch_up()
         if task.num_masks > len(self._bank):
@@ -530,17 +517,9 @@ class Store:
             with self.committing:
                 count = len(self._bank)
             if task.num_masks > count:
-                raise StoreError(
-                    f"task {task.name!r} combines masks that its bank of {count} does not have; "
-                    "restore the store from a copy"
-                )
+                raise self.database.damaged(f"task {task.name!r} combines masks that are not there")
 
 
 def _positions(num_masks: int, residual: bool) -> list[int | None]:
     """The networks that a readout reads, in the order of features: None is the frozen network."""
     return [*([None] if residual else []), *range(num_masks)]
-
-
-def _key(task: LearnedTask) -> str:
-    """The cache key of a task's weights, which changes with any number of the task."""
-    return f"task {task.digest.hex()}"

@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,10 +23,10 @@ from impresslearn.files import check_place, new_file, reason_of
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank
 from impresslearn.store.database import Database
-from impresslearn.store.network import LARGEST_UNSTORED, add_tensors, describe, network_of
+from impresslearn.store.network import add_tensors, describe, network_of
 from impresslearn.store.rows import Rows, read_rows, task_names
 from impresslearn.store.store import Store
-from impresslearn.store.tasks import UNREADABLE, TaskInfo, checksum, task_info, unknown_task
+from impresslearn.store.tasks import TaskInfo, unknown_task
 
 Weights = Literal["stored", "seed"]
 # Seconds to wait for a process that is just closing or replacing the same file.
@@ -37,10 +37,6 @@ _FORMER_VERSIONS = """
         SELECT present.version FROM tasks AS present
         WHERE present.current AND present.name = tasks.name
     ) - ?
-"""
-_PRESENT = """
-    SELECT tasks.name, mask, num_masks, text, coefficients, statistics, profile
-    FROM tasks JOIN documents ON documents.id = form WHERE current ORDER BY number
 """
 _TASK_BYTES = """
     SELECT sum(coalesce(length(coefficients), 0) + coalesce(length(statistics), 0) +
@@ -85,16 +81,13 @@ def open_file(
                 database = Database(copy_of=file)
             if database.rows("PRAGMA integrity_check(1)")[0][0] != "ok":
                 raise database.damaged("SQLite finds faults in it")
-        head = _read_head(database)
+        head = json.loads(database.content("meta", "head"))
         backbone = network_of(database, head["network"], module, device)
         bank = MaskBank(backbone.layers, backbone.device)
         store = Store(backbone, bank, cache_bytes, database)
         if in_memory:
-            count = len(store.bank)
             for row in store.rows.task_rows():
-                if row.num_masks > count:
-                    line = f"task {row.name[:80]!r} combines masks that are not there"
-                    raise database.damaged(line)
+                store.check_masks_of(row)
             with database.transaction():
                 database.write("DELETE FROM tensors")  # the network has them
         return store, head["settings"]
@@ -111,7 +104,7 @@ def save_file(
     weights: Weights = "stored",
     overwrite: bool = False,
     names: Collection[str] | None = None,
-) -> Path:
+) -> None:
     """Writes everything that a store holds to one new file, whole or not at all.
 
     - settings: of the learner, as plain values.
@@ -121,34 +114,48 @@ def save_file(
     if weights == "seed" and (store.backbone.spec is None or store.backbone.pretrained):
         line = "needs a network of create_backbone as it was drawn; yours was adapted"
         raise InputError(f"weights='seed' {line}")
-    if weights == "seed" and store.backbone.num_parameters > LARGEST_UNSTORED:
-        raise InputError(
-            f"weights='seed' is for networks of at most {LARGEST_UNSTORED:,} parameters; yours has "
-            f"{store.backbone.num_parameters:,}"
-        )
+    if isinstance(names, (str, bytes)):
+        raise InputError(f"tasks must be a list of names, got {names!r}; write [{names!r}]")
     chosen = None
     if names is not None:
-        chosen = _distinct([store.tasks.learned(name).name for name in _distinct(names)])
-    try:
-        place = check_place(path)
-    except InputError as error:
-        raise StoreError(str(error)) from None
-    # The new file is complete before the old one is touched.
-    with _new_store_file(path, place, overwrite) as temporary:
-        with closing(sqlite3.connect(temporary)) as connection, store.committing:
-            store.database.copy_to(connection)
-        with closing(Database(temporary, saved_as=str(path))) as database:
-            _complete(database, store, settings, weights, chosen)
-    return Path(path)
+        chosen = list(dict.fromkeys(store.tasks.learned(name).name for name in names))
+    place = check_place(path)
+    with store.committing:
+        copy = Database(copy_of=store.database)
+    rows = Rows(copy, store.backbone)
+    head = {
+        "uuid": uuid.uuid4().hex,
+        "created_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "library_version": __version__,
+        "network": describe(store.backbone),
+        "settings": dict(settings),
+    }
+    with copy.transaction():
+        store.write_masks(rows)
+        if chosen is not None:
+            # Deletes all other tasks, and the masks and projections behind the last one needed.
+            rows.remove_tasks(set(task_names(copy)) - set(chosen))
+            copy.write(_UNUSED_DOCUMENTS)
+        if chosen:  # without any task it is a base for tasks to come, with all masks
+            (needed,) = copy.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
+            copy.write("DELETE FROM masks WHERE position >= ?", needed)
+            unneeded = "SELECT min(number) FROM projections WHERE num_masks > ?"
+            copy.write(f"DELETE FROM projections WHERE number >= ({unneeded})", needed)
+        rows.write_meta("head", json.dumps(head, allow_nan=False).encode())
+        copy.write("DELETE FROM tensors")
+        if weights == "stored":
+            add_tensors(copy, store.backbone)
+    if chosen is not None:
+        copy.vacuum()  # leaves nothing of the other tasks in unused pages
+    _write(copy, path, place, overwrite)
 
 
 def describe_store(path: str | os.PathLike) -> dict[str, Any]:
     """What `impresslearn info` prints: network, settings, counts, and where the bytes are."""
     with closing(Database(path, readonly=True)) as database:
-        facts = {"path": str(path), **_read_head(database), "file_bytes": database.nbytes()}
-        for name, query in _TOTALS.items():
-            facts[name] = int(database.rows(query)[0][0] or 0)
-        return facts
+        totals = {name: int(database.rows(sql)[0][0] or 0) for name, sql in _TOTALS.items()}
+        head = json.loads(database.content("meta", "head"))
+        return {"path": str(path), **head, "file_bytes": os.path.getsize(path), **totals}
 
 
 def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[TaskInfo]:
@@ -157,16 +164,14 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[Tas
     Raises UnknownTaskError for an unknown name, and StoreError for a damaged row.
     """
     with closing(Database(path, readonly=True)) as database:
-        _read_head(database)
         condition = ("t.current",) if name is None else ("t.name = ?", composed(name))
         row = None
         for row in read_rows(database, *condition):
-            try:
-                yield task_info(row)
-            except UNREADABLE as error:
-                raise database.damaged(f"task {row.name[:80]!r}: {error}") from None
+            with database.decoding(f"task {row.name[:80]!r}"):
+                info = row.info()
+            yield info
         if name is not None and row is None:
-            raise unknown_task(name, list(task_names(database)))
+            raise unknown_task(name, task_names(database))
 
 
 def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str, list[str]]:
@@ -174,14 +179,13 @@ def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str
     found = []
     for path in (first, second):
         with closing(Database(path, readonly=True)) as database:
-            _read_head(database)
-            rows = database.rows(_PRESENT)
-            found.append({name: hash(tuple(numbers)) for name, *numbers in rows})
+            found.append({row.name: row for row in read_rows(database, "t.current")})
     ours, theirs = found
+    both = [name for name in ours if name in theirs]
     return {
         "only_first": [name for name in ours if name not in theirs],
         "only_second": [name for name in theirs if name not in ours],
-        "different": [name for name in ours if theirs.get(name, ours[name]) != ours[name]],
+        "different": [name for name in both if not ours[name].same_numbers(theirs[name])],
     }
 
 
@@ -190,31 +194,24 @@ def backup_store(
 ) -> None:
     """Copies a store to a new file, whole or not at all, while others may use and change it.
 
-    Putting a copy back is a backup in the other direction with `overwrite`.
-
-    Raises InputError for a place that is taken, and StoreError where the copy cannot be written or
-    the file to be replaced is open.
+    Putting a copy back is a backup in the other direction with `overwrite`. Raises InputError for a
+    place that is taken, and StoreError where the copy cannot be written or the old file is open.
     """
     place = check_place(copy)
     if overwrite and place.exists() and os.path.samefile(path, place):
         raise InputError(f"{copy} is the store itself; choose another name")
     with closing(Database(path, readonly=True)) as database:
-        _read_head(database)
-        with (
-            _new_store_file(copy, place, overwrite) as temporary,
-            closing(sqlite3.connect(temporary)) as connection,
-        ):
-            database.copy_to(connection)
+        _write(database, copy, place, overwrite)
 
 
-@contextmanager
-def _new_store_file(path: str | os.PathLike, place: Path, overwrite: bool) -> Iterator[Path]:
-    """A file to write, which takes its place at the end, once nobody has the old file open."""
+def _write(database: Database, path: str | os.PathLike, place: Path, overwrite: bool) -> None:
+    """Copies a database to a file, which takes its place once nobody has the old file open."""
     try:
         if place.exists() and not overwrite:
             raise FileExistsError
         with ExitStack() as stack, new_file(place, overwrite=overwrite) as temporary:
-            yield temporary
+            with closing(sqlite3.connect(temporary)) as connection:
+                database.copy_to(connection)
             stack.enter_context(_replacing)
             stack.enter_context(_closed_old_file(path, place))  # until the new one is in place
     except FileExistsError:
@@ -233,60 +230,17 @@ def compact_store(
 
     - versions: how many versions of a task are kept, the present one among them; None for all.
 
-    Raises StoreError while another process has the file open, and without room for the
-    second copy that SQLite makes meanwhile.
+    Raises StoreError while another process has the file open, and without room for about twice the
+    size of the file, which SQLite needs for a while.
     """
-    try:
-        with closing(Database(path, timeout=timeout)) as database:
-            before = database.nbytes()
-            with database.transaction():
-                if versions is not None:
-                    database.write(_FORMER_VERSIONS, check_integer("versions", versions, 1))
-                database.write(_UNUSED_DOCUMENTS)
-            database.vacuum()
-            return before, database.nbytes()
-    except StoreFullError:
-        raise StoreFullError(
-            f"cannot compact {path}: the disk is full; nothing was changed. Free about twice the "
-            "size of the file, which SQLite needs for a while"
-        ) from None
-
-
-def _complete(
-    database: Database,
-    store: Store,
-    settings: Mapping[str, Any],
-    weights: Weights,
-    names: list[str] | None,
-) -> None:
-    """Completes a store's copied rows: all masks, a head and weights."""
-    rows, write = Rows(database, store.backbone), database.write
-    head = {
-        "uuid": uuid.uuid4().hex,
-        "created_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-        "library_version": __version__,
-        "network": describe(store.backbone),
-        "settings": dict(settings),
-    }
-    with database.transaction():
-        store.write_masks(rows)
-        if names is not None:
-            # Deletes all other tasks, and the masks and projections behind the last one needed.
-            for name in set(task_names(database)) - set(names):
-                rows.remove_task(name)
-            rows.keep_in_class_map(names)
-            write(_UNUSED_DOCUMENTS)
-        if names:  # without any task it is a base for tasks to come, with all masks
-            (needed,) = database.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
-            write("DELETE FROM masks WHERE position >= ?", needed)
-            unneeded = "SELECT min(number) FROM projections WHERE num_masks > ?"
-            write(f"DELETE FROM projections WHERE number >= ({unneeded})", needed)
-        rows.write_meta("head", json.dumps(head, allow_nan=False).encode())
-        write("DELETE FROM tensors")
-        if weights == "stored":
-            add_tensors(database, store.backbone)
-    if names is not None:
-        database.vacuum()  # leaves nothing of the other tasks in unused pages
+    with closing(Database(path, timeout=timeout)) as database:
+        before = os.path.getsize(path)
+        with database.transaction():
+            if versions is not None:
+                database.write(_FORMER_VERSIONS, check_integer("versions", versions, 1))
+            database.write(_UNUSED_DOCUMENTS)
+        database.vacuum()
+        return before, os.path.getsize(path)
 
 
 @contextmanager
@@ -310,18 +264,3 @@ def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
             if "locked" in str(error):
                 raise StoreBusyError(f"{path} is open elsewhere; close it there first") from None
         yield
-
-
-def _read_head(database: Database) -> dict[str, Any]:
-    """What a store is: uuid, created_at, library_version, network and settings."""
-    row = database.row("SELECT content, checksum FROM meta WHERE name = 'head'")
-    if row is None or checksum(row[0]) != row[1]:
-        raise database.damaged("its head is not what was written")
-    return json.loads(row[0])
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Task names, each once, in their order. Raises InputError for a single string."""
-    if isinstance(names, (str, bytes)):
-        raise InputError(f"tasks must be a list of names, got {names!r}; write [{names!r}]")
-    return list(dict.fromkeys(names))

@@ -7,7 +7,7 @@ differ most. The tasks whose means lie nearest to some inputs are then judged in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -46,8 +46,8 @@ class TaskIndex:
         self._store = store
         self._state: object = None
         self._names: list[str] = []
-        self._places: dict[bytes, int] = {}  # checksum of a task's row -> its place
-        # Means (M, d) of all classes, and where the classes of each task begin.
+        # Checksum of a task's row -> the means (K, d) of its classes, views of the table (M, d).
+        self._tables: dict[bytes, np.ndarray] = {}
         self._means, self._starts = np.zeros((0, 0), np.float16), np.zeros(0, np.int64)
         self._lengths = np.zeros(0, np.float32)  # (M,) squared lengths of the means
         path = store.database.path
@@ -57,15 +57,14 @@ class TaskIndex:
     def shortlist(
         self, inputs: Tensor | Inputs, one_by_one: bool = False
     ) -> tuple[list[str], Tensor | Inputs] | None:
-        """The names of the likeliest tasks, and the inputs with their features.
+        """The names of the likeliest tasks, and the inputs (n, ...) with their features.
 
-        - inputs: (n, ...) as the network takes them.
-        - one_by_one: whether each input may be of another task.
+        one_by_one: whether each input may be of another task.
 
         None where there are few tasks, or one of them does not know its inputs by their features.
         """
         store = self._store
-        space = store.features.space
+        space = store.space
         if space is None or len(store.tasks) <= MANY_TASKS or not self._catch_up(space):
             return None
         backbone, frozen = store.backbone, store.frozen
@@ -108,72 +107,59 @@ class TaskIndex:
     def _catch_up(self, space: FeatureSpace) -> bool:
         """Adds new tasks and drops removed ones; returns whether it holds all tasks."""
         database = self._store.database
-        state: object = database.generation()
-        if database.path is None:
-            state = database.rows("SELECT count(*), max(id) FROM tasks WHERE current")
-        if state is None or state != self._state:
-            if not self._places and self._path is not None:
-                self._read()
-            rows = database.rows("SELECT checksum, name FROM tasks WHERE current")
-            unknown = [name for checksum, name in rows if checksum not in self._places]
-            learned = self._means_of(unknown, space)
-            if learned is None:
+        state = database.generation()
+        if state is not None and state == self._state:
+            return True
+        if not self._tables and self._path is not None:
+            self._read()
+        rows = database.rows("SELECT checksum, name FROM tasks WHERE current")
+        unknown = [(key, name) for key, name in rows if key not in self._tables]
+        for key, name in unknown:
+            means = self._means_of(name, space)
+            if means is None:
                 return False
-            self._put_together(rows, learned)
-            self._state = state
-            if len(unknown) >= WORTH_KEEPING and self._path is not None:
-                self._write()
+            self._tables[key] = means
+        self._names = [name for _, name in rows]
+        tables = [self._tables[key] for key, _ in rows]
+        sizes = np.array([len(table) for table in tables])
+        self._means, self._starts = np.concatenate(tables), np.cumsum(sizes) - sizes
+        self._lengths = np.einsum("md,md->m", self._means, self._means, dtype=np.float32)
+        parts = np.split(self._means, self._starts[1:])
+        self._tables = {key: part for (key, _), part in zip(rows, parts, strict=True)}
+        self._state = state
+        if len(unknown) >= WORTH_KEEPING:
+            self._write()
         return True
 
-    def _means_of(self, names: Sequence[str], space: FeatureSpace) -> list[np.ndarray] | None:
-        """(K, d) of each task; None where one of them does not know them."""
-        store, axes, means = self._store, self._axes(space), []
-        for name in names:
-            task = store.tasks.learned(name)
-            if not isinstance(task.profile, FeatureProfile):
-                return None
-            weights = store.view(task, evict_others=False).weights
-            directions = space.directions(head_of(store.backbone, weights), len(task.classes))
-            means.append(task.profile.means(directions)[:, axes].half().cpu().numpy())
-        return means
-
-    def _put_together(
-        self, rows: Sequence[tuple[bytes, str]], learned: Sequence[np.ndarray]
-    ) -> None:
-        """The table of the tasks of these rows, from the present one and means that are new."""
-        present = np.split(self._means, self._starts[1:]) if len(self._starts) else []
-        new, tables = iter(learned), []
-        for checksum, _ in rows:
-            place = self._places.get(checksum)
-            tables.append(next(new) if place is None else present[place])
-        self._places = {checksum: place for place, (checksum, _) in enumerate(rows)}
-        self._names = [name for _, name in rows]
-        self._means = np.concatenate(tables)
-        sizes = [len(table) for table in tables]
-        self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-        parts = [self._means[at : at + MEANS] for at in range(0, len(self._means), MEANS)]
-        squares = [np.square(part, dtype=np.float32).sum(axis=1) for part in parts]
-        self._lengths = np.concatenate(squares)
+    def _means_of(self, name: str, space: FeatureSpace) -> np.ndarray | None:
+        """(K, d) of a task; None where it does not know them."""
+        store = self._store
+        task = store.tasks.learned(name)
+        if not isinstance(task.profile, FeatureProfile):
+            return None
+        weights = store.view(task, evict_others=False).weights
+        directions = space.directions(head_of(store.backbone, weights), len(task.classes))
+        return task.profile.means(directions)[:, self._axes(space)].half().cpu().numpy()
 
     def _read(self) -> None:
         """Takes the index beside the store, if there is one that can be read."""
         try:
             with np.load(str(self._path), allow_pickle=False) as file:
                 means, starts = file["means"], file["starts"]
-                checksums = file["checksums"].tobytes()
+                keys = [key.tobytes() for key in file["checksums"].reshape(-1, 8)]
         except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             return
-        if len(checksums) == 8 * len(starts) and means.ndim == 2 and starts[-1:] < len(means):
-            keys = [checksums[place : place + 8] for place in range(0, len(checksums), 8)]
-            self._means, self._starts = means, starts
-            self._places = {key: place for place, key in enumerate(keys)}
+        if len(keys) == len(starts) and means.ndim == 2 and starts[-1:] < len(means):
+            self._tables = dict(zip(keys, np.split(means, starts[1:]), strict=True))
 
     def _write(self) -> None:
         """Writes the index beside the store; where that fails, it is made anew another time."""
-        checksums = np.frombuffer(b"".join(self._places), np.uint8)
-        assert self._path is not None
-        try:
-            with new_file(self._path, overwrite=True) as temporary, open(temporary, "wb") as file:
-                np.savez(file, means=self._means, starts=self._starts, checksums=checksums)
-        except (OSError, StoreError):
+        if self._path is None:
             return
+        checksums = np.frombuffer(b"".join(self._tables), np.uint8)
+        with (
+            suppress(OSError, StoreError),
+            new_file(self._path, overwrite=True) as temporary,
+            open(temporary, "wb") as file,
+        ):
+            np.savez(file, means=self._means, starts=self._starts, checksums=checksums)
