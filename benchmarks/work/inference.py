@@ -17,10 +17,10 @@ from benchmarks.jobs import JobContext, Outcome
 from benchmarks.streams.clinc import TextEncoder, clinc150_sentences
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import masked_weights, mixture_of
+from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.data.preprocessing import Prepared
-from impresslearn.inference import KnownTask, Mixture, guess_task
-from impresslearn.inference.task_inference import unknown_odds
+from impresslearn.inference import KnownTask, guess_task
 from impresslearn.inference.unknown import signals
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
@@ -102,10 +102,10 @@ def _basis_task(
     """The task of the mask at a position of the bank."""
     name = bank.names[position]
 
-    def mixture() -> Mixture:
+    def mixture() -> Coefficients:
         alone = torch.zeros(len(bank), device=backbone.device)
         alone[position] = 1
-        return Mixture(mixture_of(alone, bank.layers).alpha)
+        return mixture_of(alone, bank.layers)
 
     def view() -> TaskView:
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
@@ -215,7 +215,8 @@ def _scores(
     """Of each batch, by the task that fits it best: higher is more foreign."""
     scores: dict[str, list[float]] = {score: [] for score in SCORES}
     for batch in batches:
-        best = learner.infer_task(Prepared(batch), among=names).best
+        guess = learner.infer_task(Prepared(batch), among=names)
+        best = guess.best
         logits = learner.logits(Prepared(batch), best)
         profile = learner.tasks_.learned(best).profile
         values = (
@@ -223,7 +224,7 @@ def _scores(
             -float(logits.logsumexp(dim=1).mean()),
             -float(logits.max(dim=1).values.mean()),
             profile.inputs.excess(signals(learner.backbone, batch, logits)),
-            unknown_odds(learner.backbone, profile, batch, logits),
+            float(np.log(guess.unknown_probability) - np.log(guess.posterior[best])),
         )
         for score, value in zip(SCORES, values, strict=True):
             scores[score].append(value)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.data import Features, Inputs
-from impresslearn.inference.unknown import exceeded_by, limits_of
+from impresslearn.inference.unknown import limits_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
 
@@ -148,20 +148,21 @@ class FeatureProfile:
         common = common * (step / math.sqrt(len(directions)))
         return scale * directions + common + step * own.view_as(directions)
 
-    def scores(self, relative: Tensor, central: Tensor) -> Tensor:
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """(a, b) of the limit of the mean score of own inputs."""
+        return self.numbers[6:]
+
+    def scores(self, ratios: Tensor, central: Tensor) -> Tensor:
         """(n,) how foreign inputs are; own ones have about 0 and a standard deviation of 1.
 
-        - relative: (n,) relative distances from the nearest class.
+        - ratios: (n,) the largest of the `log_ratios`.
         - central: (n,) squared distances from the centre of all inputs.
         """
         near_mean, near_spread, far_mean, far_spread = self.numbers[2:6]
-        near = (relative - near_mean) / near_spread
+        near = (-2 * ratios - near_mean) / near_spread
         far = (central.log() - far_mean) / far_spread
         return near + FAR * (far.abs() - FREE).clamp_min(0)
-
-    def excess(self, relative: Tensor, central: Tensor) -> float:
-        """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
-        return exceeded_by(self.numbers[6:], self.scores(relative, central))
 
 
 def log_ratios(space: FeatureSpace, coordinates: Tensor, means: Tensor) -> Tensor:
@@ -215,7 +216,7 @@ def feature_profile(
     for each in (relative, central.log()):
         numbers += [float(each.mean()), max(float(each.std()), 1e-3)]
     rounded = FeatureProfile(tuple(np.array(numbers, "<f2").tolist()), code)
-    numbers += limits_of(rounded.scores(relative, central).cpu()).tolist()
+    numbers += limits_of(rounded.scores(-relative / 2, central).cpu()).tolist()
     halves = tuple(np.array(numbers, "<f2").tolist())
     return FeatureProfile(halves, code) if all(map(math.isfinite, halves)) else None
 

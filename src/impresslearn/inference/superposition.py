@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import Inputs, TensorBatches
-from impresslearn.inference.exhaustive import Mixture, coefficients_of
+from impresslearn.inference.exhaustive import coefficients_of
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone, Mode
@@ -41,7 +42,7 @@ class Superposition:
         self,
         backbone: Backbone,
         bank: MaskBank,
-        tasks: Sequence[Mixture | Mapping[str, Tensor]],
+        tasks: Sequence[Coefficients | Mapping[str, Tensor]],
         num_classes: int,
         shared: Statistics | None = None,
     ) -> None:
@@ -49,9 +50,9 @@ class Superposition:
         self.num_classes, self.shared = num_classes, shared
         self._dense: dict[int, Mapping[str, Tensor]] = {}
         self._mixed: list[int] = []
-        mixtures: list[Mixture] = []
+        mixtures: list[Coefficients] = []
         for position, task in enumerate(tasks):
-            if isinstance(task, Mixture):
+            if isinstance(task, Coefficients):
                 self._mixed.append(position)
                 mixtures.append(task)
             else:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,7 +104,7 @@ class InputStatistics:
 
     def excess(self, signals: Tensor) -> float:
         """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
-        return exceeded_by(self.limits, distances([self], signals)[0])
+        return float(exceeded_by(self.limits, distances([self], signals)[0]))
 
 
 @dataclass(frozen=True)
@@ -232,12 +233,15 @@ def limits_of(away: Tensor) -> Tensor:
     return torch.stack([torch.maximum(one - width, away.mean()), width])
 
 
-def exceeded_by(limits: Sequence[float], away: Tensor) -> float:
-    """By how many widths of the threshold the mean of distances (n,) exceeds these limits."""
-    offset, width = limits
+def exceeded_by(limits: Any, away: Tensor) -> Tensor:
+    """(...) by how many widths of the threshold the means of distances (..., n) exceed limits.
+
+    - limits: two numbers, or tensors (...), as `limits_of` measures them.
+    """
+    offset, width = torch.as_tensor(limits, dtype=away.dtype)
     # Inputs of a batch resemble one another: beyond 16 they narrow the mean no further.
-    root = math.sqrt(min(len(away), MAX_INDEPENDENT))
-    return (float(away.mean()) - offset - width / root) / (max(width, 0.1) / root)
+    root = math.sqrt(min(away.shape[-1], MAX_INDEPENDENT))
+    return (away.mean(dim=-1) - offset - width / root) / (width.clamp_min(0.1) / root)
 
 
 def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:

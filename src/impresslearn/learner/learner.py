@@ -37,14 +37,13 @@ from impresslearn.inference import (
     InferenceMethod,
     InferenceSettings,
     KnownTask,
-    Mixture,
     TaskGuess,
     guess_task,
     guess_tasks,
 )
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.prediction_labels import check_for_several_tasks, check_task_names
-from impresslearn.learner.features import evidence_of, keep_features, learn_class_map
+from impresslearn.learner.features import keep_features, learn_class_map
 from impresslearn.learner.parallel import learn_in_parallel
 from impresslearn.learner.presets import LearnerSettings, Start
 from impresslearn.learner.presets import preset as find_preset
@@ -56,7 +55,7 @@ from impresslearn.networks import Backbone, create_backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs, spread_rows
 from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, labels_of
-from impresslearn.store import CACHE_BYTES, LearnedTask, Store, TaskInfo, TaskTable, save_file
+from impresslearn.store import CACHE_BYTES, Store, TaskInfo, TaskTable, save_file
 from impresslearn.store.encoded import EncodedTask, OnConflict, commit_encoded, encode_tasks
 from impresslearn.store.mixed_batch import mixed_logits
 from impresslearn.store.store_files import Weights
@@ -587,9 +586,8 @@ class ImpressLearner(ReadOnlySettings):
         if is_short and (few := store.index.shortlist(values, one_by_one)):
             among, values = few
         known = self._known_tasks(among)
-        evidence = evidence_of(store, [task.name for task in known], values)
-        about = {"space": store.features.space, "frozen": store.frozen, "evidence": evidence}
-        return known, values, about
+        about = {"space": store.features.space, "class_map": store.class_map}
+        return known, values, {"frozen": store.frozen, **about}
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""
@@ -605,12 +603,7 @@ class ImpressLearner(ReadOnlySettings):
             kinds = {part.kind for part in task.parts}
             is_mask = task.mask is not None
             mixes = is_mask or ("masks" in kinds and "deltas" not in kinds)
-            mixture = partial(self._mixture, task) if mixes else None
+            mixture = partial(self._store.coefficients, task) if mixes else None
             about = task.name, len(task.classes), view, task.profile
             known.append(KnownTask(*about, mixture, is_mask))
         return known
-
-    def _mixture(self, task: LearnedTask) -> Mixture:
-        """The task as a mixture of masks."""
-        numbers = self._store.coefficients(task)
-        return Mixture(numbers.alpha, numbers.output_scale, numbers.residual)
