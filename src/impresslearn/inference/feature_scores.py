@@ -72,10 +72,11 @@ class FeatureSpace:
         table = (features - mean).double()
         table = table if matrix is None else table @ matrix.double()
         within = table - class_means(table, targets, int(targets.max()) + 1)[targets]
-        covariances = [_covariance(rows) for rows in (table, within)]
-        if not all(np.isfinite(each).all() and np.trace(each) > 0 for each in covariances):
+        examples = len(features) / PSEUDO_EXAMPLES
+        both = [shrunk(rows.T @ rows / len(rows), examples).cpu() for rows in (table, within)]
+        if not all(each.isfinite().all() and each.trace() > 0 for each in both):
             return None
-        values, vectors = eigh(*covariances)
+        values, vectors = eigh(*both)
         variances, rotation = torch.from_numpy(values).to(mean), torch.from_numpy(vectors).to(mean)
         if not (variances.isfinite().all() and rotation.isfinite().all()):
             return None
@@ -268,13 +269,12 @@ def class_means(table: Tensor, targets: Tensor, num_classes: int) -> Tensor:
     return torch.where(counts > 0, sums / counts.clamp_min(1), table.mean(dim=0))
 
 
-def _covariance(table: Tensor) -> np.ndarray:
-    """(d, d), shrunk."""
-    rows, width = table.shape
-    covariance = (table.T @ table / rows).cpu().numpy()
-    shrinkage = min(MOST_SHRINKAGE, PSEUDO_EXAMPLES * width / rows)
-    equal = np.trace(covariance) / width * np.eye(width)
-    return (1 - shrinkage) * covariance + shrinkage * equal
+def shrunk(covariance: Tensor, examples: float) -> Tensor:
+    """A covariance (d, d) mixed with equal variances: their share is d over the examples."""
+    width = len(covariance)
+    share = min(MOST_SHRINKAGE, width / examples)
+    equal = covariance.trace() / width * torch.eye(width).to(covariance)
+    return (1 - share) * covariance + share * equal
 
 
 def _coded_means(means: Tensor, step: float) -> bytes:
