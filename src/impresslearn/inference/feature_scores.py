@@ -100,10 +100,13 @@ class FeatureSpace:
         """(n,) squared distances from the centre of all inputs."""
         return (coordinates.square() / self.variances).sum(dim=1).clamp_min(1e-6)
 
-    @cached_property
-    def log_volume(self) -> float:
-        """The logarithm of the determinant of the covariance of all inputs."""
-        return float(self.variances.log().sum())
+    def relative(self, away: Tensor, central: Tensor) -> Tensor:
+        """(n,) relative distances of inputs: minus twice log p(x | nearest class) / p(x | any).
+
+        - away: (n, K) squared distances from the means of classes.
+        - central: (n,) those from the centre of all inputs.
+        """
+        return away.min(dim=1).values - central - self.variances.log().sum()
 
     def directions(self, head: Tensor | None, num_classes: int) -> Tensor:
         """(K, d) directions of a head's classes from their mean; zeros without a head (K, f)."""
@@ -154,25 +157,15 @@ class FeatureProfile:
         """(a, b) of the limit of the mean score of own inputs."""
         return self.numbers[6:]
 
-    def scores(self, ratios: Tensor, central: Tensor) -> Tensor:
-        """(n,) how foreign inputs are; own ones have about 0 and a standard deviation of 1.
+    def scores(self, relative: Tensor, central: Tensor) -> Tensor:
+        """(n,) how foreign inputs are by their distances, as `FeatureSpace` gives them.
 
-        - ratios: (n,) the largest of the `log_ratios`.
-        - central: (n,) squared distances from the centre of all inputs.
+        Own inputs have about 0 and a standard deviation of 1.
         """
         near_mean, near_spread, far_mean, far_spread = self.numbers[2:6]
-        near = (-2 * ratios - near_mean) / near_spread
+        near = (relative - near_mean) / near_spread
         far = (central.log() - far_mean) / far_spread
         return near + FAR * (far.abs() - FREE).clamp_min(0)
-
-
-def log_ratios(space: FeatureSpace, coordinates: Tensor, means: Tensor) -> Tensor:
-    """(n, K) log p(x | class) - log p(x | any input of the store).
-
-    It is comparable between tasks; minus twice its largest value is the relative distance.
-    """
-    any_input = space.distances(coordinates)[:, None] + space.log_volume
-    return (any_input - _distances(coordinates, means)) / 2
 
 
 def feature_profile(
@@ -207,17 +200,17 @@ def feature_profile(
     if is_first:
         relative, central = _cross_fitted(space, features, targets, means - exact)
     else:
-        away, central = _distances(coordinates, means), space.distances(coordinates)
+        away, central = torch.cdist(coordinates, means).square(), space.distances(coordinates)
         # Own inputs are nearer to means that they belong to: leave each one out of its class mean.
         rows = torch.arange(len(targets), device=targets.device)
         left_out = (coordinates - exact[targets]) / (counts[targets] - 1).clamp_min(1)[:, None]
         away[rows, targets] = (coordinates - means[targets] + left_out).square().sum(dim=1)
-        relative = away.min(dim=1).values - central - space.log_volume
+        relative = space.relative(away, central)
     numbers = [scale, step]
     for each in (relative, central.log()):
         numbers += [float(each.mean()), max(float(each.std()), 1e-3)]
     rounded = FeatureProfile(tuple(np.array(numbers, "<f2").tolist()), code)
-    numbers += limits_of(rounded.scores(-relative / 2, central).cpu()).tolist()
+    numbers += limits_of(rounded.scores(relative, central).cpu()).tolist()
     halves = tuple(np.array(numbers, "<f2").tolist())
     return FeatureProfile(halves, code) if all(map(math.isfinite, halves)) else None
 
@@ -239,8 +232,8 @@ def _cross_fitted(
         known, seen = part.coordinates(features[~held]), part.coordinates(features[held])
         means = class_means(known, targets[~held], len(errors)) + moved @ part.basis
         central[held] = part.distances(seen)
-        relative[held] = _distances(seen, means).min(dim=1).values - central[held]
-    return relative - space.log_volume, central
+        relative[held] = space.relative(torch.cdist(seen, means).square(), central[held])
+    return relative, central
 
 
 def profile_share(max_bytes: int | None) -> int:
@@ -284,9 +277,3 @@ def _coded_means(means: Tensor, step: float) -> bytes:
     own = ((means - common * finer) / step).round().clamp(-LARGEST, LARGEST)
     levels = [each.flatten().cpu().numpy().astype(np.int64) for each in (common, own)]
     return encode_levels(levels)
-
-
-def _distances(coordinates: Tensor, means: Tensor) -> Tensor:
-    """(n, K) squared distances."""
-    products = coordinates @ means.T
-    return coordinates.square().sum(dim=1)[:, None] + means.square().sum(dim=1) - 2 * products

@@ -32,7 +32,6 @@ from impresslearn.inference.feature_scores import (
     FeatureSpace,
     frozen_features,
     head_of,
-    log_ratios,
 )
 from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.unknown import (
@@ -182,9 +181,10 @@ def seen_features(
             if isinstance(task.profile, FeatureProfile):
                 head = head_of(backbone, task.view().weights)
                 means = task.profile.means(space.directions(head, task.num_classes))
-                ratios = log_ratios(space, coordinates, means).amax(dim=1)
-                evidence[task.name] = RATIO_WEIGHT * ratios
-                foreign[task.name] = task.profile.scores(ratios, central)
+                away = torch.cdist(coordinates, means).square()
+                relative = space.relative(away, central)
+                evidence[task.name] = -RATIO_WEIGHT / 2 * relative
+                foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and is_mapped:
         columns = class_map.evidence(features, names).unbind(dim=1)
         return SeenFeatures(known, dict(zip(names, columns, strict=True)), foreign, math.inf)
