@@ -223,7 +223,7 @@ def _scores(
             float(entropies(logits).mean()),
             -float(logits.logsumexp(dim=1).mean()),
             -float(logits.max(dim=1).values.mean()),
-            profile.inputs.excess(signals(learner.backbone, batch, logits)),
+            profile.excess(signals(learner.backbone, batch, logits)),
             float(np.log(guess.unknown_probability) - np.log(guess.posterior[best])),
         )
         for score, value in zip(SCORES, values, strict=True):

@@ -129,11 +129,6 @@ class FeatureProfile:
     numbers: tuple[float, ...]
     code: bytes
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that a store keeps."""
-        return 2 * len(self.numbers) + len(self.code)
-
     def encode(self) -> bytes:
         """The profile as bytes."""
         return np.array(self.numbers, "<f2").tobytes() + self.code

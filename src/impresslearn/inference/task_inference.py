@@ -35,7 +35,6 @@ from impresslearn.inference.feature_scores import (
 )
 from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.unknown import (
-    InputStatistics,
     TaskProfile,
     distances,
     exceeded_by,
@@ -386,25 +385,25 @@ def _losses_and_odds(
     entropy = mean_entropy(logits).double().cpu() / largest
     odds = torch.full_like(objective, -math.inf)
     temperature, mismatch = seen.temperature, torch.zeros_like(objective)
-    described: dict[int, InputStatistics] = {}
+    described: dict[int, TaskProfile] = {}
     for place, task in enumerate(tasks):
         profile = task.profile
         if isinstance(profile, TaskProfile):
             odds[place] = root / TEMPERATURE * (entropy[place] - profile.entropy_threshold)
-            if profile.inputs is not None:
-                described[place] = profile.inputs
+            if profile.means:
+                described[place] = profile
         elif profile is not None and task.name in seen.foreign:
             away = seen.foreign[task.name].double().cpu().view(-1, size)
             odds[place] = UNKNOWN_SLOPE * exceeded_by(profile.limits, away)
     if described:
-        places, statistics = list(described), list(described.values())
+        places, profiles = list(described), list(described.values())
         values = signals(backbone, inputs, part.logits[places])
-        away = distances(statistics, values).double().unflatten(1, (-1, size))
-        limits = away.new_tensor([each.limits for each in statistics]).T[..., None]
+        away = distances(profiles, values).double().unflatten(1, (-1, size))
+        limits = away.new_tensor([each.limits for each in profiles]).T[..., None]
         foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
-        further = away.mean(dim=2) - (2.0 + len(statistics[0].means))
-        if statistics[0].has_few_features:  # the network's inputs decide, so all tasks are alike
-            spreads = away.new_tensor([[each.spread] for each in statistics]).log()
+        further = away.mean(dim=2) - (2.0 + len(profiles[0].means))
+        if profiles[0].has_few_features:  # the network's inputs decide, so all tasks are alike
+            spreads = away.new_tensor([[each.spread] for each in profiles]).log()
             further = further / 2 + values.shape[-1] * spreads
             mismatch[places] = FEW_FEATURES_WEIGHT * size * further
             temperature, odds[places] = FEW_FEATURES_TEMPERATURE, foreign

@@ -185,7 +185,7 @@ def encode_task(task: LearnedTask) -> TaskRow:
     }
     if isinstance(task.profile, FeatureProfile):
         form["profile"] = "features"
-    elif task.profile and task.profile.inputs and task.profile.inputs.has_few_features:
+    elif task.profile and task.profile.has_few_features:
         form["profile"] = "values"
     return TaskRow(
         name=task.name,
