@@ -36,7 +36,7 @@ class NearestMean:
 def evaluation(accuracy):
     """Two tasks that end at this accuracy."""
     matrix = ((0.0, 0.0), (accuracy, 0.0), (accuracy, accuracy))
-    return Evaluation(("a", "b"), 0, matrix, {"a": 10, "b": 20}, {}, {}, None, 1.0)
+    return Evaluation(("a", "b"), 0, matrix, {"a": 10, "b": 20}, {}, None, 1.0)
 
 
 def compared(**accuracies):

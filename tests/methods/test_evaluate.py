@@ -27,7 +27,7 @@ def shifted():
 
 def evaluation(matrix):
     names = tuple(f"t{i}" for i in range(len(matrix) - 1))
-    return Evaluation(names, 0, matrix, {}, {}, {}, None, 0.0)
+    return Evaluation(names, 0, matrix, {}, {}, None, 0.0)
 
 
 def test_measures_are_those_worked_out_by_hand():
@@ -69,7 +69,7 @@ def test_the_matrix_has_a_row_before_any_task_and_one_after_each():
     expected = [[None] * 3, [0.9, None, None], [0.8, 0.7, None], [0.6, 0.5, 0.4]]
     found = [[None if math.isnan(value) else value for value in row] for row in result.matrix]
     assert found == expected
-    first = {"task": "first", "phase": "learned", "role": None, "bytes": None}
+    first = {"task": "first", "phase": "learned", "bytes": None}
     first |= {"accuracy_before": None, "accuracy_learned": 0.9, "accuracy": 0.6}
     assert result.rows()[0] == first
     assert result.summary()["bytes_per_task"] is None
@@ -85,7 +85,6 @@ def test_a_method_without_a_score_is_scored_by_its_predictions():
 def test_basis_tasks_count_apart(capsys):
     found = il.evaluate(quick_learner(), shifted(), basis=1, progress=True)
     assert "Learner: task 1/3 first\nImpressLearner: task 2/3 second" in capsys.readouterr().err
-    assert found.roles == {"first": "basis", "second": "learned", "third": "learned"}
     assert [row["phase"] for row in found.rows()] == ["basis", "learned", "learned"]
     assert found.accuracy == pytest.approx(sum(found.matrix[-1][1:]) / 2)
     assert found.basis_accuracy == found.matrix[-1][0]
@@ -100,7 +99,7 @@ def test_a_method_may_say_its_bytes_and_nothing_else():
     method = Scores(*[1] * 12)
     method.tasks_ = {"first": SimpleNamespace(bytes=12.5), "second": SimpleNamespace()}
     found = il.evaluate(method, shifted())
-    assert (dict(found.bytes), found.roles) == ({"first": 12.5}, {})
+    assert dict(found.bytes) == {"first": 12.5}
     method.tasks_["first"].bytes = "much"
     refused("task 'first': bytes must be .* at least 0, got 'much'", il.evaluate, method, shifted())
 

@@ -50,8 +50,7 @@ class Method(Protocol):
     - `score(data, task)`: the accuracy in [0, 1]; give it if it is faster than `predict`
     - `learn_basis(name, data)`: learns one of the basis tasks, which come first
     - `zero_shot_score(data, classes)`: the accuracy on an unlearned task, for forward transfer
-    - `tasks_`: task name -> an object with `bytes`, and perhaps `role` and `breakdown` (bytes by
-      part)
+    - `tasks_`: task name -> an object with `bytes`, and perhaps `breakdown` (bytes by part)
     - `recipe`: the `Recipe` of task training, to compare training lengths
     - `progress`: `compare` sets it to False
     """
@@ -80,7 +79,7 @@ class Evaluation:
     - tasks: names, in the order they were learned
     - num_basis: the number of basis tasks among them, which come first
     - matrix: T + 1 rows of T accuracies, row i after i learned tasks; NaN where unknown
-    - bytes, roles, breakdown: by task name, as far as the method has them
+    - bytes, breakdown: by task name, as far as the method has them
     - images_per_task: training steps × batch size, the mean over the learned tasks; None if unknown
     - seconds: of all learning and scoring
     """
@@ -89,7 +88,6 @@ class Evaluation:
     num_basis: int
     matrix: tuple[tuple[float, ...], ...]
     bytes: Mapping[str, float]
-    roles: Mapping[str, str]
     breakdown: Mapping[str, Mapping[str, float]]
     images_per_task: float | None
     seconds: float
@@ -158,9 +156,9 @@ class Evaluation:
     def rows(self) -> list[Row]:
         """A plain row per task.
 
-        Keys: task, phase ("basis" or "learned"), role, accuracy_before and accuracy_learned (just
-        before and after learning), accuracy (at the end), bytes, and bytes_PART for each part of
-        the breakdown. Unknown values are None.
+        Keys: task, phase ("basis" or "learned"), accuracy_before and accuracy_learned (just before
+        and after learning), accuracy (at the end), bytes, and bytes_PART for each part of the
+        breakdown. Unknown values are None.
         """
         rows = []
         for place, task in enumerate(self.tasks):
@@ -168,7 +166,6 @@ class Evaluation:
             row: Row = {
                 "task": task,
                 "phase": "basis" if place < self.num_basis else "learned",
-                "role": self.roles.get(task),
                 "accuracy_before": None if math.isnan(before) else before,
                 "accuracy_learned": self.matrix[place + 1][place],
                 "accuracy": self.matrix[-1][place],
@@ -238,8 +235,7 @@ def run_evaluation(
     def accuracies(learned: int) -> list[float]:
         row = []
         for number, task in enumerate(tasks):
-            measure = _accuracy if number < learned else _zero_shot_accuracy
-            row.append(measure(method, task, test_set(number)))
+            row.append(_accuracy(method, task, test_set(number), number < learned))
         return row
 
     for number, task in enumerate(tasks):
@@ -254,24 +250,19 @@ def run_evaluation(
         if number >= num_basis:
             images.append(images_of(method, len(train)))
         matrix.append(accuracies(number + 1))
-    sizes, roles, breakdown = {}, {}, {}
-    infos = getattr(method, "tasks_", {})
+    sizes, breakdown = {}, {}
     names = tuple(task.name for task in tasks)
     for name in names:
-        info: Any = infos.get(name)
+        info: Any = getattr(method, "tasks_", {}).get(name)
         if getattr(info, "bytes", None) is not None:
             sizes[name] = check_number(f"task {name!r}: bytes", info.bytes, 0)
-        if hasattr(info, "role"):
-            roles[name] = info.role
-        if hasattr(info, "breakdown"):
-            breakdown[name] = dict(info.breakdown)
+        breakdown[name] = dict(getattr(info, "breakdown", {}))
     trained = [count for count in images if count is not None]
     return Evaluation(
         tasks=names,
         num_basis=num_basis,
         matrix=tuple(map(tuple, matrix)),
         bytes=sizes,
-        roles=roles,
         breakdown=breakdown,
         images_per_task=fmean(trained) if trained and len(trained) == len(images) else None,
         seconds=time.perf_counter() - started,
@@ -339,34 +330,25 @@ def learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
         getattr(method, verb)(name, train)
 
 
-def _zero_shot_accuracy(method: Any, task: Task, test: LabelledData) -> float:
-    """The accuracy on a task that is not learned; NaN where the method cannot answer."""
-    if not hasattr(method, "zero_shot_score"):
+def _accuracy(method: Any, task: Task, test: LabelledData, learned: bool) -> float:
+    """The accuracy on a task, by a score of the method or from its predictions.
+
+    NaN for a task that is not learned, where the method cannot answer.
+    """
+    kind, place = type(method).__name__, f"task {task.name!r}"
+    verb = "score" if learned else "zero_shot_score"
+    if hasattr(method, verb):
+        with users_code(lambda: f"{place}: {verb} of {kind}"):
+            value = getattr(method, verb)(test, task.name if learned else task.classes)
+        if not isinstance(value, Real) or not 0 <= float(value) <= 1:
+            raise InputError(f"{place}: {kind} must give an accuracy in [0, 1], got {value!r}")
+        return float(value)
+    if not learned:
         return math.nan
-    with users_code(lambda: f"task {task.name!r}: zero_shot_score of {type(method).__name__}"):
-        value = method.zero_shot_score(test, task.classes)
-    return _checked(method, task, value)
-
-
-def _accuracy(method: Any, task: Task, test: LabelledData) -> float:
-    """The accuracy on a learned task, by `score` or else from predictions."""
-    kind = type(method).__name__
-    if hasattr(method, "score"):
-        with users_code(lambda: f"task {task.name!r}: score of {kind}"):
-            return _checked(method, task, method.score(test, task.name))
     right = 0
     for inputs, labels in inputs_and_labels(test):
-        with users_code(lambda: f"task {task.name!r}: predict of {kind}"):
+        with users_code(lambda: f"{place}: predict of {kind}"):
             predicted = np.asarray(method.predict(inputs, task.name))
-        check_labels(method, f"task {task.name!r}", predicted, labels)
+        check_labels(method, place, predicted, labels)
         right += int((predicted == labels).sum())
     return right / len(test)
-
-
-def _checked(method: Any, task: Task, value: Any) -> float:
-    if not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        kind = type(method).__name__
-        raise InputError(
-            f"task {task.name!r}: {kind} must give an accuracy in [0, 1], got {value!r}"
-        )
-    return float(value)
