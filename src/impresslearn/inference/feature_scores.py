@@ -11,7 +11,7 @@ inputs: larger, or, as with noise, which excites few features, smaller.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -129,6 +129,11 @@ class FeatureProfile:
     numbers: tuple[float, ...]
     code: bytes
 
+    @classmethod
+    def rounded(cls, numbers: Sequence[float] | np.ndarray, code: bytes) -> FeatureProfile:
+        """A profile of numbers as a store keeps them."""
+        return cls(tuple(np.array(numbers, "<f2").tolist()), code)
+
     def encode(self) -> bytes:
         """The profile as bytes."""
         return np.array(self.numbers, "<f2").tobytes() + self.code
@@ -136,8 +141,7 @@ class FeatureProfile:
     @classmethod
     def decode(cls, content: bytes) -> FeatureProfile:
         """The profile of `encode`."""
-        numbers = np.frombuffer(content[: 2 * NUMBERS], "<f2").tolist()
-        return cls(tuple(numbers), content[2 * NUMBERS :])
+        return cls.rounded(np.frombuffer(content, "<f2", NUMBERS), content[2 * NUMBERS :])
 
     def means(self, directions: Tensor) -> Tensor:
         """(K, d) of its classes; directions: of its head, as the space gives them."""
@@ -204,10 +208,9 @@ def feature_profile(
     numbers = [scale, step]
     for each in (relative, central.log()):
         numbers += [float(each.mean()), max(float(each.std()), 1e-3)]
-    rounded = FeatureProfile(tuple(np.array(numbers, "<f2").tolist()), code)
-    numbers += limits_of(rounded.scores(relative, central).cpu()).tolist()
-    halves = tuple(np.array(numbers, "<f2").tolist())
-    return FeatureProfile(halves, code) if all(map(math.isfinite, halves)) else None
+    scores = FeatureProfile.rounded(numbers, code).scores(relative, central)
+    profile = FeatureProfile.rounded([*numbers, *limits_of(scores.cpu()).tolist()], code)
+    return profile if all(map(math.isfinite, profile.numbers)) else None
 
 
 def _cross_fitted(

@@ -87,36 +87,35 @@ def score_inference(
     is_learner = hasattr(method, "preprocessing_")
     data = {}
     for name, labelled in tasks.items():
-        if not is_learner:
+        if is_learner:
+            known = dict.fromkeys(method.tasks_[name].classes, 0)
+            data[name] = checked_examples(method.backbone, labelled, method.preprocessing_)
+            encode_labels(data[name].labels, known)  # raises for others
+        else:
             data[name] = as_examples(labelled)
-            continue
-        learned = method.tasks_[name]
-        data[name] = checked_examples(method.backbone, labelled, method.preprocessing_)
-        encode_labels(data[name].labels, dict.fromkeys(learned.classes, 0))  # raises for others
     counts = [inputs] if isinstance(inputs, int) else list(inputs)
     fewest = min(map(len, data.values()))
     if not counts:
         raise InputError("inputs must be numbers of inputs, such as [1, 8], got none")
     for count in counts:
         check_integer("inputs, at most a task's examples,", count, 1, fewest + 1)
-    trials = check_integer("trials", trials, 1)
+    names = list(data) * check_integer("trials", trials, 1)
     generator = np.random.default_rng(check_integer("seed", seed, 0))
     rows = []
     for count in counts:
         answers = []
-        for name, examples in data.items():
-            for _ in range(trials):
-                places = np.sort(generator.choice(len(examples), count, replace=False))
-                batch: Any = examples.inputs_at(places)
-                batch = Prepared(batch) if is_learner else batch
-                guess = method.infer_task(batch, **settings)
-                best = guess.best if isinstance(guess, TaskGuess) else guess
-                correct = method.predict(batch, task=best) == examples.labels[places]
-                answer = {"task_accuracy": float(best == name), "accuracy": float(correct.mean())}
-                if isinstance(guess, TaskGuess):
-                    answer["stated_accuracy"] = guess.posterior[best]
-                    answer["rejected"] = float(guess.unknown)
-                answers.append(answer)
+        for name in names:
+            places = np.sort(generator.choice(len(data[name]), count, replace=False))
+            batch: Any = data[name].inputs_at(places)
+            batch = Prepared(batch) if is_learner else batch
+            guess = method.infer_task(batch, **settings)
+            best = guess.best if isinstance(guess, TaskGuess) else guess
+            correct = method.predict(batch, task=best) == data[name].labels[places]
+            answer = {"task_accuracy": float(best == name), "accuracy": float(correct.mean())}
+            if isinstance(guess, TaskGuess):
+                answer["stated_accuracy"] = guess.posterior[best]
+                answer["rejected"] = float(guess.unknown)
+            answers.append(answer)
         means = {key: fmean(answer[key] for answer in answers) for key in answers[0]}
         rows.append({"inputs": count, "trials": len(answers), **means})
     return InferenceScores(tuple(rows))
