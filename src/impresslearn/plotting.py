@@ -142,7 +142,8 @@ def line_chart(
             intervals.append(mark)
         points += [{**mark, "y": up_to(draw)} for draw in row.get("draws", ())]
     across = _across_axis(rows, x, x_label, log_x)
-    up = up_axis(y, y_label, log_error)
+    title_up = (y_label or y) + LOG_ERRORS * log_error
+    up = _up_axis(y, title_up, log_error)
     names = list(dict.fromkeys(mark["group"] for mark in marks))
     places = places_of(names, styles or {})
     labelled = not joined and len(names) > MOST_IN_A_LEGEND
@@ -162,13 +163,14 @@ def line_chart(
     if intervals:
         drawn = layer(intervals)
         band = drawn.mark_area(opacity=0.12) if joined else drawn.mark_rule(opacity=0.6)
-        title_up = (y_label or y) + LOG_ERRORS * log_error
         layers.append(band.encode(alt.Y("low:Q", title=title_up), y2="high:Q"))
     if joined:
         layers.append(layer(marks).mark_line(strokeWidth=2).encode(up))
     else:
-        steps = layer(_best_so_far(marks, -1 if log_error else 1))
-        layers.append(steps.mark_line(interpolate="step-after", opacity=0.45).encode(up))
+        best = {"best": "min(y)" if log_error else "max(y)"}
+        steps = layer(marks).mark_line(interpolate="step-after", opacity=0.45)
+        steps = steps.transform_window(sort=[alt.SortField("x")], groupby=["group"], **best)
+        layers.append(steps.encode(alt.Y("best:Q", title=title_up)))
     if points:
         layers.append(layer(points).mark_circle(size=16, opacity=0.5).encode(up))
     drawn = layer(marks).mark_point(filled=True, size=50, opacity=1)
@@ -219,25 +221,14 @@ def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: boo
     return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
 
 
-def up_axis(key: str, label: str = "", log_error: bool = False) -> alt.Y:
+def _up_axis(key: str, title: str, log_error: bool) -> alt.Y:
     """The vertical axis: of shares by their errors, if so chosen."""
     if not log_error:
         scale = alt.Scale(zero="seconds" in key, padding=8)  # times are compared with nothing
-        return alt.Y("y:Q", title=label or key, scale=scale, axis=_axis(key, tickCount=6))
+        return alt.Y("y:Q", title=title, scale=scale, axis=_axis(key, tickCount=6))
     scale = alt.Scale(type="log", reverse=True, nice=False, padding=8)
     axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
-    return alt.Y("y:Q", title=(label or key) + LOG_ERRORS, scale=scale, axis=axis)
-
-
-def _best_so_far(marks: Sequence[dict[str, Any]], sign: int) -> list[dict[str, Any]]:
-    """Of each group the marks that no mark at a smaller or equal x reaches."""
-    best: dict[str, float] = {}
-    reached = []
-    for mark in sorted(marks, key=lambda mark: (mark["x"], -sign * mark["y"])):
-        if sign * mark["y"] > best.get(mark["group"], -math.inf):
-            best[mark["group"]] = sign * mark["y"]
-            reached.append(mark)
-    return reached
+    return alt.Y("y:Q", title=title, scale=scale, axis=axis)
 
 
 def _labels(marks: Sequence[Mapping[str, Any]], log: bool, width: int) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ def score_inference(
         raise InputError("inputs must be numbers of inputs, such as [1, 8], got none")
     for count in counts:
         check_integer("inputs, at most a task's examples,", count, 1, fewest + 1)
-    names = list(data) * check_integer("trials", trials, 1)
+    names = np.repeat(list(data), check_integer("trials", trials, 1)).tolist()
     generator = np.random.default_rng(check_integer("seed", seed, 0))
     rows = []
     for count in counts:

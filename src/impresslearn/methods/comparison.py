@@ -8,7 +8,7 @@ values (`impresslearn.statistics`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import isnan
 from statistics import fmean
@@ -18,7 +18,7 @@ from impresslearn.checks import check_choice
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.methods.evaluation import MEASURES, Evaluation
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
-from impresslearn.tables import ABSENT, Table, format_interval, format_value
+from impresslearn.tables import ABSENT, Table, format_interval, format_value, table_of
 
 Row = dict[str, Any]
 ROWS = ("tasks", "runs", "matrix")
@@ -134,12 +134,11 @@ class Comparison:
             for label in (method, against):
                 pair.append([run.evaluation.accuracy for run in self.groups[label]])
             difference, p_value = paired_test(*pair)
-            row: Row = {"method": method, "against": against, "difference": difference.mean}
+            row = {"method": method, "against": against, "difference": difference.mean}
             row |= {"half_width": difference.half_width, "p_value": p_value, "p_holm": None}
             rows.append(row | {"n": len(difference.draws)})
         tested = [row for row in rows if row["p_value"] is not None]
-        corrected = holm([row["p_value"] for row in tested])
-        for row, p_value in zip(tested, corrected, strict=True):
+        for row, p_value in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
             row["p_holm"] = p_value
         return rows
 
@@ -227,14 +226,16 @@ class Comparison:
     def _means_table(self) -> Table:
         names = list(dict.fromkeys(name for run in self.runs for name in run.settings))
         summaries = {measure: self.means(measure) for measure in SHOWN}
-        # A column in which no method has a value says nothing.
-        measures = [measure for measure in SHOWN if any(summaries[measure].values())]
         rows = []
         for label, runs in self.groups.items():
             columns = runs[0].columns()
-            settings = [format_value(name, columns.get(name)) for name in names]
-            cells = [_cell(measure, summaries[measure][label]) for measure in measures]
-            rows.append((runs[0].method, *settings, *cells))
+            row: Row = {"method": runs[0].method}
+            row |= {name: format_value(name, columns.get(name)) for name in names}
+            for measure, means in summaries.items():
+                # A column in which no method has a value says nothing.
+                if any(means.values()):
+                    row[measure] = _cell(measure, means[label])
+            rows.append(row)
         evaluation = self.runs[0].evaluation
         learned = len(evaluation.tasks) - evaluation.num_basis
         note = f"Means over {_counted(self._seeds)} (n counts seeds) of {learned} learned tasks"
@@ -242,9 +243,8 @@ class Comparison:
             note += "; ± half a 95% t interval over seeds"
         elif self._seeds > 1:
             note += f"; in brackets each seed, as fewer than {MIN_DRAWS} give no interval"
-        header = tuple(name.replace("_", " ") for name in ("method", *names, *measures))
-        numeric = (False, *[True] * (len(header) - 1))
-        return Table(header, tuple(rows), numeric, note=f"{note}.")
+        table = table_of(rows, note=f"{note}.")
+        return replace(table, numeric=(False, *[True] * (len(rows[0]) - 1)))
 
     def _tests_table(self) -> Table | None:
         tests = self.tests()
@@ -255,16 +255,11 @@ class Comparison:
             difference = format_value("difference", row["difference"])
             if row["half_width"]:
                 difference = format_interval("difference", row["difference"], row["half_width"])
-            p_values = [format_value("p_value", row[name]) for name in ("p_value", "p_holm")]
-            rows.append((row["method"], row["against"], difference, *p_values))
-        return Table(
-            header=("method", "against", "difference", "p", "p (Holm)"),
-            rows=tuple(rows),
-            numeric=(False, False, True, True, True),
-            title="Differences of accuracy",
-            note=f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
-            "corrected by Holm.",
-        )
+            keys = ("method", "against", "difference", "p_value", "p_holm")
+            shown = row | {"difference": difference}
+            rows.append({key: shown[key] for key in keys})
+        note = f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
+        return table_of(rows, "Differences of accuracy", f"{note}corrected by Holm.")
 
 
 def _counted(seeds: int) -> str:

@@ -33,12 +33,8 @@ from impresslearn.training.progress import ProgressChoice, progress_for
 # A task's own head starts from zeros, so it learns faster than the pretrained weights.
 HEAD_RATE = 10.0
 # Every method trains on the same number of images by default.
-LENGTH: dict[str, Any] = {
-    "epochs": COEFFICIENT_RECIPE.epochs,
-    "min_steps": COEFFICIENT_RECIPE.min_steps,
-    "batch_size": COEFFICIENT_RECIPE.batch_size,
-    "batch_fraction": COEFFICIENT_RECIPE.batch_fraction,
-}
+SAME = ("epochs", "min_steps", "batch_size", "batch_fraction")
+LENGTH: dict[str, Any] = {name: getattr(COEFFICIENT_RECIPE, name) for name in SAME}
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", **LENGTH)
 
 
@@ -192,11 +188,8 @@ class SequentialFineTuning(FineTuning):
     def learn_task(self, name: str, data: Any) -> SequentialFineTuning:
         """Trains the network further, with cross-entropy on this task alone."""
         statistics, seed = self._network.statistics, self.seed + len(self.tasks_)
-        phase = TrainingPhase.begin(self.backbone, statistics)
-        if phase.mode == "train" and statistics is not None:
-            # A copy, because a failed training must not change the network.
-            copies = {key: values.clone() for key, values in statistics.items()}
-            phase = TrainingPhase("train", copies)
+        # It trains copies, because a failed training must not change the network.
+        phase = TrainingPhase.begin(self.backbone, statistics, statistics)
         self._learn(name, data, lambda _: copied_weights(self._network.weights), seed, phase)
         self._network = self._views[name]
         if len(self.tasks_) > 1:

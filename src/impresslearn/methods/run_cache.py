@@ -29,12 +29,6 @@ from impresslearn.networks import Backbone
 INSTALLED = [str(Path(__file__).parents[1])]
 INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
 PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
-# Attributes that Python adds to classes, which say where they were written but not what they do.
-NOT_CODE = {
-    *("__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__"),
-    *("__static_attributes__", "__annotations__", "__annotate_func__", "__annotations_cache__"),
-    *("__abstractmethods__", "_abc_impl", "__qualname__"),
-}
 
 
 def load_run(file: Path) -> Evaluation | None:
@@ -113,8 +107,10 @@ def _contents(value: Any) -> list[Any] | None:
         named = [value.__module__, value.__qualname__]
         if _is_installed(value.__module__):
             return named
-        attributes = {name: vars(value)[name] for name in sorted(set(vars(value)) - NOT_CODE)}
-        return [*named, list(value.__bases__), attributes]
+        # Python's other attributes say where a class was written but not what it does.
+        own = sorted(name for name in vars(value) if not name.startswith(("__", "_abc")))
+        verbs = [each for each in vars(value).values() if isinstance(each, FunctionType)]
+        return [*named, list(value.__bases__), {name: vars(value)[name] for name in own}, verbs]
     if isinstance(value, (staticmethod, classmethod)):
         return [value.__func__]
     if isinstance(value, property):
