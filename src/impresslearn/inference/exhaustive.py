@@ -135,10 +135,12 @@ def with_features(
 class Perceptron:
     """A LeNet that runs many mixtures on the same inputs (n, ...).
 
+    - numbers: of a mask's products with them; as many more of each task are held in memory.
     - chunk: how many tasks to run together.
     """
 
-    def __init__(self, backbone: Backbone, bank: MaskBank, inputs: Tensor) -> None:
+    def __init__(self, backbone: Backbone, bank: MaskBank, inputs: Tensor, numbers: int) -> None:
+        self.chunk = max(1, min(MAX_CHUNK, CHUNK_BYTES // (4 * numbers)))
         flat = inputs.to(backbone.device, backbone.input_dtype).flatten(1)
         one = torch.ones(1, dtype=torch.float32, device=backbone.device)
         self._products: list[Tensor] = []
@@ -154,10 +156,6 @@ class Perceptron:
             self._products.append(torch.stack(products))
             name = layer.name.removesuffix("weight") + "bias"
             self._biases.append(dict(backbone.module.named_parameters()).get(name))
-        numbers = 0
-        for shared in self._products:
-            numbers += shared[0].numel() + len(shared[0]) * (len(shared) + len(flat))
-        self.chunk = max(1, min(MAX_CHUNK, CHUNK_BYTES // (4 * numbers)))
 
     @classmethod
     def of(
@@ -172,7 +170,7 @@ class Perceptron:
         first, *later = bank.layers
         numbers = first.units * len(inputs) + sum(layer.numel for layer in later)
         fits = 4 * (len(bank) + 1) * numbers <= PRODUCT_BYTES
-        return cls(backbone, bank, inputs) if fits and 0 < len(bank) <= count else None
+        return cls(backbone, bank, inputs, numbers) if fits and 0 < len(bank) <= count else None
 
     def logits(self, tasks: Sequence[Coefficients]) -> Tensor:
         """(C, n, outputs)."""

@@ -78,8 +78,6 @@ class FeatureSpace:
             return None
         values, vectors = eigh(*both)
         variances, rotation = torch.from_numpy(values).to(mean), torch.from_numpy(vectors).to(mean)
-        if not (variances.isfinite().all() and rotation.isfinite().all()):
-            return None
         return cls(projection, mean, rotation, variances, matrix)
 
     @cached_property

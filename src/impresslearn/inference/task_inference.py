@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import TypedDict
 
 from impresslearn.checks import check_choice, check_number, clear_calls
 from impresslearn.coefficients.parametrisation import Coefficients
@@ -75,15 +74,6 @@ FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
 RATIO_WEIGHT, RATIO_TEMPERATURE = 0.25, 1.0
 # The logarithm of the odds of "unknown" at one width beyond its threshold.
 UNKNOWN_SLOPE = 3.0
-
-
-class InferenceSettings(TypedDict, total=False):
-    """The settings of `guess_task` that its method and objective take."""
-
-    objective: Objective
-    recipe: Recipe | Mapping[str, Any]
-    penalty: float
-    seed: int
 
 
 @dataclass(frozen=True)

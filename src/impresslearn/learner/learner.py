@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import numpy as np
 from torch import Tensor, nn
-from typing_extensions import Unpack
 
 from impresslearn.checks import (
     ReadOnlySettings,
@@ -35,7 +34,6 @@ from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import (
     InferenceMethod,
-    InferenceSettings,
     KnownTask,
     TaskGuess,
     guess_task,
@@ -486,7 +484,7 @@ class ImpressLearner(ReadOnlySettings):
         *,
         method: InferenceMethod = "auto",
         among: str | Sequence[str] = "all",
-        **settings: Unpack[InferenceSettings],
+        **settings: Any,
     ) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
 

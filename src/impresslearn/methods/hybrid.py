@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from impresslearn.coefficients.masks import equal_alphas, mix
 from impresslearn.data import Label
@@ -18,7 +16,7 @@ from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head
 from impresslearn.methods.supsup import check_mask_settings
 from impresslearn.networks import Backbone
-from impresslearn.store.tasks import TaskInfo, check_new_name, tensor_bytes
+from impresslearn.store.tasks import check_new_name, tensor_bytes
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
 HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **LENGTH)
@@ -63,29 +61,14 @@ class Hybrid(FineTuning):
         layers, sparsity = backbone.layers, self.settings.sparsity
         self._head_ones = ones_per_layer(layers, sparsity, self.settings.allocation)[-1]
 
-    @property
-    def tasks_(self) -> Mapping[str, TaskInfo]:
-        """name -> TaskInfo; basis tasks first."""
-        return {**self._learner.tasks_, **self._infos}
-
     def learn_basis(self, name: str, data: Any) -> Hybrid:
         """Trains an impression on a task and adds it to the bank; the task keeps that mask."""
         check_new_name(name, self.tasks_)
         self._learner.progress = self.progress
         self._learner.learn_basis(name, data)
+        self._infos[name] = self._learner.tasks_[name]
+        self._views[name] = self._learner.task_model(name).view
         return self
-
-    def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
-        if task in self._learner.tasks_:
-            return self._learner.predict(inputs, task)
-        return super().predict(inputs, task)
-
-    def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
-        if task in self._learner.tasks_:
-            return self._learner.score(data, task)
-        return super().score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the equal mixture of all masks on an unlearned task."""

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from typing_extensions import Unpack
 
 from impresslearn.checks import ReadOnlySettings, check_known
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label
-from impresslearn.inference import InferenceSettings, TaskGuess
+from impresslearn.inference import TaskGuess
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.methods.finetuning import LENGTH
@@ -78,7 +77,7 @@ class SupSup(ReadOnlySettings):
         """Accuracy of the equal mixture of all masks on an unlearned task."""
         return self._learner.zero_shot_score(data, classes)
 
-    def infer_task(self, inputs: Any, **settings: Unpack[InferenceSettings]) -> TaskGuess:
+    def infer_task(self, inputs: Any, **settings: Any) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), as `ImpressLearner` infers it.
 
         - settings: as there; SupSup's paper uses `method="one_shot"`
