@@ -12,7 +12,7 @@ no task, by what the task showed on its own and on foreign inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -84,8 +84,6 @@ class TaskGuess:
     - posterior: task -> probability; with `unknown_probability` they add up to 1. Tasks that were
       not run have 0.
     - unknown_probability: that the inputs belong to none of the tasks.
-    - entropy: the entropy of that distribution, in nats.
-    - margin: probability of the best minus probability of the next hypothesis, unknown included.
     - method: how it was found.
     - mixture: for method "alpha" the optimised weights, or the best task's own if those fit
       better.
@@ -94,8 +92,6 @@ class TaskGuess:
     best: str
     posterior: dict[str, float]
     unknown_probability: float
-    entropy: float
-    margin: float
     method: str
     mixture: TaskView | None = field(default=None, repr=False)
 
@@ -108,6 +104,18 @@ class TaskGuess:
     def task(self) -> str | None:
         """The most likely task, or None if unknown."""
         return None if self.unknown else self.best
+
+    @property
+    def entropy(self) -> float:
+        """The entropy of all these probabilities, in nats."""
+        hypotheses = [*self.posterior.values(), self.unknown_probability]
+        return -sum(each * math.log(each) for each in hypotheses if each > 0)
+
+    @property
+    def margin(self) -> float:
+        """Probability of the best minus probability of the next hypothesis, unknown included."""
+        others = self.posterior | {self.best: self.unknown_probability}
+        return self.posterior[self.best] - max(others.values())
 
     def known(self) -> str:
         """The most likely task. Raises UnknownTaskError where the inputs look like none."""
@@ -238,7 +246,8 @@ def guess_task(
         # The posterior is what equal shares become by one exponentiated-gradient step of size 1.
         # No task is run, so nothing speaks for "unknown".
         slopes = superposition.one_shot(inputs, loss)
-        return _guess(names, (-slopes.double()).softmax(dim=0), int(slopes.argmin()), 0.0, method)
+        likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
+        return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     shortlist = [tasks[place] for place in order[:SHORTLIST]]
     outputs = outputs_of_tasks(backbone, bank, shortlist, some, seen.known)
@@ -302,23 +311,6 @@ def _superposed(
     )
 
 
-def _guess(
-    names: Sequence[str], likely: Tensor, best: int, unknown: float, method: str
-) -> TaskGuess:
-    """The verdict from the probabilities (T,) of tasks, and of "unknown"."""
-    probabilities = likely.tolist()
-    rivals = [unknown, *probabilities[:best], *probabilities[best + 1 :]]
-    hypotheses = likely.new_tensor([*probabilities, unknown])
-    return TaskGuess(
-        best=names[best],
-        posterior=dict(zip(names, probabilities, strict=True)),
-        unknown_probability=unknown,
-        entropy=float(torch.special.entr(hypotheses).sum()),
-        margin=probabilities[best] - max(rivals),
-        method=method,
-    )
-
-
 def _judge(
     backbone: Backbone,
     outputs: Iterable[Outputs],
@@ -344,8 +336,10 @@ def _judge(
     guesses = []
     for loss, odd in zip(losses.T, odds.T, strict=True):
         best = int(loss.argmin())
-        likely = torch.cat([-loss, odd[best : best + 1] - loss[best]]).softmax(dim=0)
-        guesses.append(_guess(names, likely[:-1], best, float(likely[-1]), method))
+        none = odd[best : best + 1] - loss[best]
+        *likely, unknown = torch.cat([-loss, none]).softmax(dim=0).tolist()
+        posterior = dict(zip(names, likely, strict=True))
+        guesses.append(TaskGuess(names[best], posterior, unknown, method))
     return guesses
 
 
@@ -374,7 +368,7 @@ def _losses_and_odds(
     objective = information_maximisation(logits, PRIOR).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
     odds = torch.full_like(objective, -math.inf)
-    temperature, mismatch = seen.temperature, torch.zeros_like(objective)
+    mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
     described: dict[int, TaskProfile] = {}
     for place, task in enumerate(tasks):
         profile = task.profile
@@ -396,12 +390,12 @@ def _losses_and_odds(
             spreads = away.new_tensor([[each.spread] for each in profiles]).log()
             further = further / 2 + values.shape[-1] * spreads
             mismatch[places] = FEW_FEATURES_WEIGHT * size * further
-            temperature, odds[places] = FEW_FEATURES_TEMPERATURE, foreign
+            temperature[places], odds[places] = FEW_FEATURES_TEMPERATURE, foreign
         else:
             mismatch[places] = DISTANCE_WEIGHT * root * further
             odds[places] = torch.maximum(odds[places], foreign)
     if seen.evidence:
-        temperature = seen.temperature
+        temperature = torch.tensor(seen.temperature)
         evidence = torch.stack([seen.evidence[task.name] for task in tasks]).double().cpu()
         mismatch = -root * evidence.unflatten(1, (-1, size)).mean(dim=2)
     return root / temperature * objective + mismatch, odds

@@ -45,16 +45,6 @@ class ClassIncremental:
 
     rows: tuple[Row, ...]
 
-    @property
-    def class_il(self) -> float:
-        """The mean accuracy over the tasks, their names unknown."""
-        return self.summary()["class_il"]
-
-    @property
-    def task_il(self) -> float:
-        """The mean accuracy over the tasks, their names known."""
-        return self.summary()["task_il"]
-
     def summary(self) -> Row:
         """The means of the measures over the tasks; None where a method infers no task."""
         means: Row = {}
