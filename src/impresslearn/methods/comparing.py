@@ -32,9 +32,9 @@ from impresslearn.methods.evaluation import (
     Tasks,
     check_method,
     check_tasks,
+    evaluate,
     images_of,
     print_line,
-    run_evaluation,
 )
 from impresslearn.methods.run_cache import digest, load_run, save_run
 from impresslearn.streams import Task
@@ -286,7 +286,7 @@ def _do(number: int, run: PlannedRun, file: Path | None, place: str) -> tuple[in
     """One run, in any process; `place` starts its lines of progress, and none come without it."""
     method = run.make()
     with error_prefix(run.label):
-        evaluation = run_evaluation(method, run.tasks, run.num_basis, place)
+        evaluation = evaluate(method, run.tasks, basis=run.num_basis, progress=place)
     if file is not None:
         about = {"method": run.method, "settings": dict(run.settings), "seed": run.seed}
         save_run(file, about, evaluation)

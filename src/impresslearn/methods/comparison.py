@@ -161,11 +161,8 @@ class Comparison:
         """An Altair chart of the average accuracy over the tasks learned so far, and over bytes."""
         import altair as alt
 
-        from impresslearn.plotting import (  # Altair takes a second to import
-            line_chart,
-            mark_of,
-            styled,
-        )
+        # Altair takes a second to import.
+        from impresslearn.plotting import line_chart, mark_of, styled
 
         so_far: list[Row] = []
         at_end: list[Row] = []
@@ -203,9 +200,10 @@ class Comparison:
 
         from impresslearn.plotting import heatmap, styled
 
+        check_choice("measure", measure, MEASURES)
         cells: dict[str, dict[tuple[Any, Any], list[float]]] = {}
         for run in self.runs:
-            value = getattr(run.evaluation, check_choice("measure", measure, MEASURES))
+            value = getattr(run.evaluation, measure)
             if value is not None and x in run.settings and y in run.settings:
                 place = (run.settings[x], run.settings[y])
                 cells.setdefault(run.method, {}).setdefault(place, []).append(value)
@@ -213,9 +211,7 @@ class Comparison:
             raise InputError(f"no run has {measure} and the settings {x}, {y}; give `compare` both")
         charts = []
         for method, values in cells.items():
-            rows = []
-            for (at_x, at_y), draws in values.items():
-                rows.append({x: at_x, y: at_y, measure: fmean(draws)})
+            rows = [{x: at[0], y: at[1], measure: fmean(each)} for at, each in values.items()]
             charts.append(heatmap(rows, x, y, measure, title=method))
         return styled(alt.hconcat(*charts), description=f"{measure} over {x} and {y}")
 

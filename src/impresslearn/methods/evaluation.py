@@ -194,7 +194,7 @@ class Evaluation:
 
 @clear_calls
 def evaluate(
-    method: Method, stream: Tasks, *, basis: int = 0, progress: bool = False
+    method: Method, stream: Tasks, *, basis: int = 0, progress: bool | str = False
 ) -> Evaluation:
     """Learns a stream task by task and measures the accuracy on all tasks before and after each.
 
@@ -202,7 +202,7 @@ def evaluate(
     - stream: a `Stream`, part of a stream, or {task name: (train, test)}; at least two tasks
     - basis: number of basis tasks, which come first; the method's `learn_basis`, if it has this
       verb, learns them
-    - progress: whether to print a line before each task
+    - progress: whether to print a line before each task, or how such lines begin
 
     Raises InputError for a method without the verbs, scores outside [0, 1], and predictions that
     are not one label per input. Errors name the method and the task.
@@ -211,18 +211,9 @@ def evaluate(
     if check_integer("basis", basis, 0) > len(tasks):
         raise InputError(f"basis = {basis}, but there are only {len(tasks)} tasks in the stream")
     check_method(method)
-    return run_evaluation(method, tasks, basis, type(method).__name__ if progress else "")
-
-
-def run_evaluation(
-    method: Any, tasks: Sequence[Task], num_basis: int, place: str = ""
-) -> Evaluation:
-    """`evaluate` on checked tasks; `place` starts the lines of progress, and none come without it.
-
-    Raises InputError for fewer than two tasks.
-    """
     if len(tasks) < 2:
         raise InputError(f"an evaluation needs at least two tasks, got {len(tasks)}")
+    place = type(method).__name__ if progress is True else progress
     started = time.perf_counter()
     images: list[int | None] = []
     matrix: list[list[float]] = []
@@ -243,11 +234,11 @@ def run_evaluation(
             print_line(f"{place}: task {number + 1}/{len(tasks)} {task.name}")
         if number == 0:
             matrix.append(accuracies(0))
-        is_basis = number < num_basis and hasattr(method, "learn_basis")
+        is_basis = number < basis and hasattr(method, "learn_basis")
         verb = "learn_basis" if is_basis else "learn_task"
         train = task.train
         learn(method, verb, task.name, train)
-        if number >= num_basis:
+        if number >= basis:
             images.append(images_of(method, len(train)))
         matrix.append(accuracies(number + 1))
     sizes, breakdown = {}, {}
@@ -260,7 +251,7 @@ def run_evaluation(
     trained = [count for count in images if count is not None]
     return Evaluation(
         tasks=names,
-        num_basis=num_basis,
+        num_basis=basis,
         matrix=tuple(map(tuple, matrix)),
         bytes=sizes,
         breakdown=breakdown,
