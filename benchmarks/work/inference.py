@@ -21,7 +21,7 @@ from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.inference import KnownTask, guess_task
-from impresslearn.inference.unknown import signals
+from impresslearn.inference.unknown import distances, exceeded_by, signals
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -219,11 +219,12 @@ def _scores(
         best = guess.best
         logits = learner.logits(Prepared(batch), best)
         profile = learner.tasks_.learned(best).profile
+        (away,) = distances([profile], signals(learner.backbone, batch, logits))
         values = (
             float(entropies(logits).mean()),
             -float(logits.logsumexp(dim=1).mean()),
             -float(logits.max(dim=1).values.mean()),
-            profile.excess(signals(learner.backbone, batch, logits)),
+            float(exceeded_by(profile.limits, away)),
             float(np.log(guess.unknown_probability) - np.log(guess.posterior[best])),
         )
         for score, value in zip(SCORES, values, strict=True):

@@ -122,10 +122,6 @@ class TaskProfile:
         unit = profile.unit / PARTS_PER_SPREAD
         return replace(profile, means=tuple(unit * part for part in parts))
 
-    def excess(self, signals: Tensor) -> float:
-        """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
-        return float(exceeded_by(self.limits, distances([self], signals)[0]))
-
 
 def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> TaskProfile:
     """The profile of a task.
@@ -217,6 +213,8 @@ def limits_of(away: Tensor) -> Tensor:
 
 def exceeded_by(limits: Any, away: Tensor) -> Tensor:
     """(...) by how many widths of the threshold the means of distances (..., n) exceed limits.
+
+    Above 0 inputs look foreign.
 
     - limits: two numbers, or tensors (...), as `limits_of` measures them.
     """

@@ -129,11 +129,9 @@ class Comparison:
         than five seeds, and if all seeds have the same difference.
         """
         rows: list[Row] = []
-        for method, against in combinations(self.groups, 2):
-            pair = []
-            for label in (method, against):
-                pair.append([run.evaluation.accuracy for run in self.groups[label]])
-            difference, p_value = paired_test(*pair)
+        draws = {label: summary.draws for label, summary in self.means().items() if summary}
+        for method, against in combinations(draws, 2):
+            difference, p_value = paired_test(draws[method], draws[against])
             row = {"method": method, "against": against, "difference": difference.mean}
             row |= {"half_width": difference.half_width, "p_value": p_value, "p_holm": None}
             rows.append(row | {"n": len(difference.draws)})
@@ -172,10 +170,9 @@ class Comparison:
                 averages = [fmean(each.matrix[learned][:learned]) for each in evaluations]
                 row: Row = {"method": label, "learned": learned}
                 so_far.append(row | mark_of("accuracy", summarise(averages)))
-        sizes, accuracies = self.means("bytes_per_task"), self.means("accuracy")
-        for label, size in sizes.items():
-            accuracy = accuracies[label]
-            if size is not None and accuracy is not None:
+        accuracies = self.means("accuracy")
+        for label, size in self.means("bytes_per_task").items():
+            if size and (accuracy := accuracies[label]):
                 row = {"method": label, "bytes": size.mean}
                 at_end.append(row | mark_of("accuracy", accuracy))
         shown = "bands: 95% t interval" if self._seeds >= MIN_DRAWS else "points: single seeds"
@@ -202,11 +199,10 @@ class Comparison:
 
         check_choice("measure", measure, MEASURES)
         cells: dict[str, dict[tuple[Any, Any], list[float]]] = {}
-        for run in self.runs:
-            value = getattr(run.evaluation, measure)
-            if value is not None and x in run.settings and y in run.settings:
-                place = (run.settings[x], run.settings[y])
-                cells.setdefault(run.method, {}).setdefault(place, []).append(value)
+        for row in self.rows("runs"):
+            if None not in (row.get(x), row.get(y), row[measure]):
+                own = cells.setdefault(row["method"], {})
+                own.setdefault((row[x], row[y]), []).append(row[measure])
         if not cells:
             raise InputError(f"no run has {measure} and the settings {x}, {y}; give `compare` both")
         charts = []

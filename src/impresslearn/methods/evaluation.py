@@ -415,17 +415,16 @@ def _single_inputs_row(method: Any, task: Task) -> Row:
     test, place = task.test, f"task {task.name!r}"
     if not len(test):
         raise InputError(f"{place} has no test inputs")
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in SINGLE_INPUTS}
+    parts: dict[str, list[np.ndarray]] = {}
     for inputs, labels in inputs_and_labels(test):
         with error_prefix(place), users_code(lambda: f"predict of {type(method).__name__}"):
             answers = _answers(method, inputs, task.name)
         for name, values in answers.items():
             check_labels(method, place, values, labels)
-            parts[name].append(values == labels if name in ("class_il", "task_il") else values)
-    row: Row = {"task": task.name, "inputs": len(test)}
-    for name, measured in parts.items():
-        row[name] = float(np.concatenate(measured).mean()) if measured else None
-    return row
+            right = values == labels if name in ("class_il", "task_il") else values
+            parts.setdefault(name, []).append(right)
+    row: Row = {"task": task.name, "inputs": len(test)} | dict.fromkeys(SINGLE_INPUTS)
+    return row | {name: float(np.concatenate(each).mean()) for name, each in parts.items()}
 
 
 def _answers(method: Any, inputs: Any, name: str) -> Mapping[str, np.ndarray]:

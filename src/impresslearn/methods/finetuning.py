@@ -105,7 +105,7 @@ class FineTuning(ReadOnlySettings):
         self.progress = progress
         self.statistics = check_choice("statistics", statistics, ("task", "network"))
         self.precision = check_choice("precision", precision, PRECISIONS)
-        self._make_trainable = make_trainable or self._copies
+        self._make_trainable = make_trainable or (lambda _: copied_weights(backbone.weights))
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
         self._network = TaskView(backbone.weights, None, backbone.num_classes)  # for other tasks
@@ -137,9 +137,6 @@ class FineTuning(ReadOnlySettings):
         """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
         classes = find_task(task, self.tasks_).classes
         return accuracy_of(self.backbone, self._views[task], data, self.preprocessing, classes)
-
-    def _copies(self, examples: int) -> Trainable:
-        return copied_weights(self.backbone.weights)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the network on an unlearned task."""
@@ -254,8 +251,7 @@ def _low_rank(
 
     def weights_of(factors: Sequence[Tensor]) -> Weights:
         weights = {}
-        for number, layer in enumerate(layers):
-            up, down = factors[2 * number : 2 * number + 2]
+        for layer, up, down in zip(layers, factors[::2], factors[1::2], strict=True):
             change = SCALE * (up @ down.t()).reshape(layer.shape)
             weights[layer.name] = backbone.weights[layer.name] + change
         return weights

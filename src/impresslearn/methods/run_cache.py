@@ -111,10 +111,8 @@ def _contents(value: Any) -> list[Any] | None:
         own = sorted(name for name in vars(value) if not name.startswith(("__", "_abc")))
         verbs = [each for each in vars(value).values() if isinstance(each, FunctionType)]
         return [*named, list(value.__bases__), {name: vars(value)[name] for name in own}, verbs]
-    if isinstance(value, (staticmethod, classmethod)):
-        return [value.__func__]
-    if isinstance(value, property):
-        return [value.fget, value.fset]
+    if isinstance(value, (staticmethod, classmethod, property)):
+        return [getattr(value, name, None) for name in ("__func__", "fget", "fset")]
     if isinstance(value, torch.nn.Module):
         return [type(value), vars(value) | {"training": None}]
     if isinstance(value, (set, frozenset)):
