@@ -110,7 +110,7 @@ def _basis_task(
     def view() -> TaskView:
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
 
-    return KnownTask(str(position), classes, view, None, mixture, is_mask=True)
+    return KnownTask(str(position), classes, view, None, mixture)
 
 
 def _accuracy(view: TaskView, backbone: Backbone, test: Examples | StreamedExamples) -> float:

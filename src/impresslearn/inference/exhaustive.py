@@ -50,7 +50,6 @@ class KnownTask:
     - view: makes it ready to compute.
     - profile: what its own inputs look like, None if nothing is known.
     - mixture: gives its coefficients if it is nothing but a mixture of masks; None otherwise.
-    - is_mask: whether it is one mask of the bank, which its view computes faster.
     """
 
     name: str
@@ -58,7 +57,6 @@ class KnownTask:
     view: Callable[[], TaskView]
     profile: TaskProfile | FeatureProfile | None
     mixture: Callable[[], Coefficients] | None = None
-    is_mask: bool = False
 
 
 class Outputs(NamedTuple):
@@ -91,7 +89,7 @@ def outputs_of_tasks(
     # Only these need equal numbers of classes: the others are chunks of one task.
     by_classes: dict[int, list[tuple[int, KnownTask]]] = {}
     for position, task in enumerate(tasks):
-        if perceptron is None or task.mixture is None or task.is_mask:
+        if perceptron is None or task.mixture is None:
             view = task.view()
             keys = view.feature_keys
             if keys is not None and keys not in seen:

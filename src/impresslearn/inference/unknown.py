@@ -234,19 +234,20 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
     fitted, rest = own[::2], own[1::2]
     if len(rest) < 2:
         return TaskProfile(0, 0)
-    unlimited = _fitted(fitted, fitted.new_zeros(2), few)
+    unlimited = _fitted(fitted, few)
     if not unlimited.means:
         return unlimited
     (away,) = distances([unlimited], rest)
-    offset, width = limits_of(away)
+    offset, width = limits_of(away).tolist()
     if few:
         # The limit of a small table is itself measured on few rows: allow for its standard error.
-        offset = offset + RANGE_TOLERANCE * away.std() / math.sqrt(len(rest))
-    return _fitted(own if few else fitted, torch.stack([offset, width]), few)
+        offset += RANGE_TOLERANCE * float(away.std()) / math.sqrt(len(rest))
+        unlimited = _fitted(own, few)
+    return replace(unlimited, limits=(offset, width))
 
 
-def _fitted(own: Tensor, limits: Tensor, few: bool) -> TaskProfile:
-    """The statistics of these signals, with these limits; none where one exceeds float16."""
+def _fitted(own: Tensor, few: bool) -> TaskProfile:
+    """The statistics of these signals, without limits; none where one exceeds float16."""
     averages, sizes = own.mean(dim=1), _size(own)
     pair = torch.stack([averages, sizes])
     correlation = torch.corrcoef(pair)[0, 1].nan_to_num().clamp(-0.99, 0.99)
@@ -259,11 +260,11 @@ def _fitted(own: Tensor, limits: Tensor, few: bool) -> TaskProfile:
         groups = _group_means(own)
         quiet = groups.std(dim=0).argsort()[torch.arange(QUIET) % groups.shape[1]].tolist()
         means, spread = groups[:, quiet].mean(dim=0), groups[:, quiet].var(dim=0).mean().sqrt()
-    numbers = torch.cat([moments, means, spread[None], limits]).half().tolist()
+    numbers = torch.cat([moments, means, spread[None]]).half().tolist()
     if not all(map(math.isfinite, numbers)):
         return TaskProfile(0, 0)
-    *most, rounded_spread, offset, width = numbers
-    parts = tuple(most[:5]), tuple(quiet), tuple(most[5:]), rounded_spread, (offset, width)
+    *most, rounded_spread = numbers
+    parts = tuple(most[:5]), tuple(quiet), tuple(most[5:]), rounded_spread, (0.0, 0.0)
     return TaskProfile.decode(TaskProfile(0, 0, *parts).encode(), few)
 
 

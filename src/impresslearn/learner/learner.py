@@ -599,9 +599,7 @@ class ImpressLearner(ReadOnlySettings):
         for task in chosen:
             view = partial(self._store.view, task, evict_others=False)
             kinds = {part.kind for part in task.parts}
-            is_mask = task.mask is not None
-            mixes = is_mask or ("masks" in kinds and "deltas" not in kinds)
+            mixes = task.mask is not None or ("masks" in kinds and "deltas" not in kinds)
             mixture = partial(self._store.coefficients, task) if mixes else None
-            about = task.name, len(task.classes), view, task.profile
-            known.append(KnownTask(*about, mixture, is_mask))
+            known.append(KnownTask(task.name, len(task.classes), view, task.profile, mixture))
         return known
