@@ -203,7 +203,7 @@ def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: boo
         if high < 3 * low:
             low, high = low / 2, high * 2  # a narrower axis may have a single tick
         scale = alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
-        axis = _axis(x, values=log_ticks(low, high), labelOverlap=True)
+        axis = alt.Axis(labelExpr=_label(x), values=log_ticks(low, high), labelOverlap=True)
         return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
     # Counts, such as tasks learned, have no ticks between integers, and few have their own. The
     # bytes of tasks are rarely far enough apart for that.
@@ -213,7 +213,7 @@ def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: boo
         few = len(counts) <= FEW_TICKS and kind_of(x) != "bytes"
         whole = {"values": counts} if few else {"tickMinStep": 1}
     scale = alt.Scale(zero=False, nice=False, padding=12)
-    axis = _axis(x, labelOverlap=True, **whole)
+    axis = alt.Axis(labelExpr=_label(x), labelOverlap=True, **whole)
     return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
 
 
@@ -221,7 +221,8 @@ def _up_axis(key: str, title: str, log_error: bool) -> alt.Y:
     """The vertical axis: of shares by their errors, if so chosen."""
     if not log_error:
         scale = alt.Scale(zero="seconds" in key, padding=8)  # times are compared with nothing
-        return alt.Y("y:Q", title=title, scale=scale, axis=_axis(key, tickCount=6))
+        axis = alt.Axis(labelExpr=_label(key), tickCount=6)
+        return alt.Y("y:Q", title=title, scale=scale, axis=axis)
     scale = alt.Scale(type="log", reverse=True, nice=False, padding=8)
     axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
     return alt.Y("y:Q", title=title, scale=scale, axis=axis)
@@ -246,7 +247,7 @@ def _labels(
     labels: list[dict[str, Any]] = []
     named: list[tuple[float, ...]] = []
     for name, own in spots.items():
-        length, best = LETTER_WIDTH * len(name), None
+        length, places = LETTER_WIDTH * len(name), []
         for left, middle, mark in reversed(own):
             for dx, dy in LABEL_PLACES:
                 begins = left + dx - (length if dx < 0 else 0)
@@ -254,11 +255,10 @@ def _labels(
                 hit = sum(_overlap(box, other) for other in taken)
                 hit += 4 * sum(_overlap(box, other) for other in named)
                 hit += 15 * (begins < 0) + (begins + length > width + 60)
-                if best is None or hit < best[0]:
-                    best = hit, box, {**mark, "dx": dx, "dy": dy}
-        assert best is not None
-        named.append(best[1])
-        labels.append(best[2])
+                places.append((hit, box, {**mark, "dx": dx, "dy": dy}))
+        _, box, label = min(places, key=lambda place: place[0])
+        named.append(box)
+        labels.append(label)
     return labels
 
 
@@ -360,10 +360,6 @@ def write_page(
             body.append("</figure>")
     page = PAGE.format(title=escape(title), lead=escape(lead), body="\n".join(body))
     return write_file(path, page)
-
-
-def _axis(key: str, **settings: Any) -> alt.Axis:
-    return alt.Axis(labelExpr=_label(key), **settings)
 
 
 def _label(key: str) -> str:
