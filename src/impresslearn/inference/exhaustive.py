@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.parametrisation import Coefficients
-from impresslearn.data import Features, Inputs
+from impresslearn.data import Features, Inputs, inputs_behind
 from impresslearn.errors import StoppedError
 from impresslearn.inference.feature_scores import FeatureProfile
 from impresslearn.inference.unknown import TaskProfile
@@ -94,7 +94,7 @@ def outputs_of_tasks(
             keys = view.feature_keys
             if keys is not None and keys not in seen:
                 seen[keys] = with_features(backbone, view, inputs, known)
-            logits = view.outputs(backbone, seen.get(keys, inputs))
+            logits = view.outputs(backbone, seen.get(keys, inputs_behind(inputs)))
             yield _wanted([position], [task], logits[None])
         else:
             by_classes.setdefault(task.num_classes, []).append((position, task))
@@ -118,7 +118,7 @@ def with_features(
 ) -> Tensor | Inputs:
     """The inputs with the features that this task reads, for all tasks that read the same."""
     if isinstance(inputs, Features):
-        return inputs
+        return inputs if view.reads(inputs) else inputs.inputs
     features = known
     if features is None or not view.reads(features):
         values = view.features(backbone, inputs)
