@@ -11,7 +11,7 @@ import numpy as np
 
 from impresslearn.checks import check_integer, check_mapping
 from impresslearn.data import Prepared, as_examples, encode_labels
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError
 from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.tables import table_of
@@ -29,17 +29,6 @@ def check_task_names(tasks: Any, count: int) -> list[str]:
         if not isinstance(name, str):
             raise InputError(f"every input needs the name of its task, a string, got {name!r}")
     return names
-
-
-def check_for_several_tasks(guesses: Iterable[TaskGuess]) -> None:
-    """Raises UnknownTaskError if inputs of a batch like no task belong to several, one by one."""
-    names = list(dict.fromkeys(guess.best for guess in guesses if not guess.unknown))
-    if len(names) > 1:
-        raise UnknownTaskError(
-            "the inputs together look like none of the tasks, but one by one like several, such "
-            f"as {names[0]!r} and {names[1]!r}; infer each input's own task with per_input=True, "
-            "or name it"
-        )
 
 
 @dataclass(frozen=True)

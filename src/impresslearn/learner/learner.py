@@ -40,7 +40,7 @@ from impresslearn.inference import (
     guess_tasks,
 )
 from impresslearn.inference.class_map import ClassMap
-from impresslearn.inference.prediction_labels import check_for_several_tasks, check_task_names
+from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner.features import keep_features, learn_class_map
 from impresslearn.learner.parallel import learn_in_parallel
 from impresslearn.learner.presets import LearnerSettings, Start
@@ -50,7 +50,7 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.networks.inputs import check_backbone, checked_inputs, spread_rows
+from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, labels_of
 from impresslearn.store import CACHE_BYTES, Store, TaskInfo, TaskTable, save_file
@@ -60,9 +60,6 @@ from impresslearn.store.store_files import Weights
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
-
-# Inputs of a batch like no task that are asked about one by one, to see whether tasks are mixed.
-ASKED_ALONE = 16
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -437,11 +434,7 @@ class ImpressLearner(ReadOnlySettings):
                 raise InputError(f"per_input infers tasks, task={task!r} names them; leave one out")
             task = [guess.best for guess in self.infer_tasks(Prepared(values))]
         elif task is None:
-            guess = self.infer_task(Prepared(values))
-            if guess.unknown:
-                alone = Prepared(spread_rows(values, ASKED_ALONE))
-                check_for_several_tasks(self.infer_tasks(alone))
-            task = guess.known()
+            task = self.infer_task(Prepared(values)).known()
         if isinstance(task, str):
             learned = self.tasks_.learned(task)
             logits = self._store.view(learned).logits(self.backbone, values)
