@@ -19,15 +19,13 @@ from impresslearn.tables import table_of
 
 def check_task_names(tasks: Any, count: int) -> list[str]:
     """The task names of a batch, one per input. Raises InputError unless there are `count`."""
-    if isinstance(tasks, bytes) or not isinstance(tasks, Iterable):
-        raise InputError(f"task must be a name, one name per input, or None, got {tasks!r}")
-    names = list(tasks)
+    names = list(tasks) if isinstance(tasks, Iterable) else [tasks]
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"task must be a name, one name per input, or None, got {name!r}")
     if len(names) != count:
         line = f"{count} inputs came with {len(names)} task names; give one string for all of them"
         raise InputError(f"{line}, or a list of {count}")
-    for name in names:
-        if not isinstance(name, str):
-            raise InputError(f"every input needs the name of its task, a string, got {name!r}")
     return names
 
 
