@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from statistics import fmean
@@ -44,6 +44,7 @@ SINGLE_INPUTS = ("class_il", "task_il", "task_accuracy", "unknown")
 
 Row = dict[str, Any]
 Tasks = Mapping[str, Sequence[Any]] | Sequence[Task]
+Ask = Callable[[Any, str, Any], dict[str, np.ndarray]]
 
 
 class Method(Protocol):
@@ -299,22 +300,6 @@ def print_line(line: str) -> None:
     print(visible(line), file=sys.stderr, flush=True)
 
 
-def inputs_and_labels(test: LabelledData) -> Iterator[tuple[Any, np.ndarray]]:
-    """A test set in the parts that methods are asked about at once."""
-    for start in range(0, len(test), PREDICTED_AT_ONCE):
-        places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
-        yield test.inputs_at(places), test.labels[places]
-
-
-def check_labels(method: Any, place: str, predicted: np.ndarray, labels: np.ndarray) -> None:
-    """Raises InputError for anything but a label per input."""
-    if predicted.shape != labels.shape:
-        raise InputError(
-            f"{place}: predict of {type(method).__name__} must give labels of shape "
-            f"{labels.shape} for {len(labels)} inputs, got shape {predicted.shape}"
-        )
-
-
 def _bytes_of(test: LabelledData) -> int:
     return test.inputs.nbytes if isinstance(test, Examples) else 1
 
@@ -340,13 +325,32 @@ def _accuracy(method: Any, task: Task, test: LabelledData, learned: bool) -> flo
         return float(value)
     if not learned:
         return math.nan
-    right = 0
-    for inputs, labels in inputs_and_labels(test):
-        with users_code(lambda: f"{place}: predict of {kind}"):
-            predicted = np.asarray(method.predict(inputs, task.name))
-        check_labels(method, place, predicted, labels)
-        right += int((predicted == labels).sum())
-    return right / len(test)
+    return _measured(method, task, test, _answer_named)["task_il"]
+
+
+def _measured(method: Any, task: Task, test: LabelledData, ask: Ask) -> dict[str, float]:
+    """The means over a test set of what `ask` answers; of labels, the share that is right.
+
+    Raises InputError for anything but an answer per input.
+    """
+    kind, place = type(method).__name__, f"task {task.name!r}"
+    if not len(test):
+        raise InputError(f"{place} has no test inputs")
+    parts: dict[str, list[np.ndarray]] = {}
+    for start in range(0, len(test), PREDICTED_AT_ONCE):
+        places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
+        labels = test.labels[places]
+        with error_prefix(place), users_code(lambda: f"predict of {kind}"):
+            answers = ask(method, task.name, test.inputs_at(places))
+        for name, values in answers.items():
+            if values.shape != labels.shape:
+                raise InputError(
+                    f"{place}: predict of {kind} must give labels of shape {labels.shape} for "
+                    f"{len(labels)} inputs, got shape {values.shape}"
+                )
+            right = values == labels if name in ("class_il", "task_il") else values
+            parts.setdefault(name, []).append(right)
+    return {name: float(np.concatenate(each).mean()) for name, each in parts.items()}
 
 
 @dataclass(frozen=True)
@@ -407,36 +411,27 @@ def class_incremental(method: Any, stream: Tasks, *, progress: bool = False) -> 
         if progress:
             print_line(f"{place}: task {number + 1}/{len(tasks)} {task.name}")
         learn(method, "learn_task", task.name, task.train)
-    return ClassIncremental(tuple(_single_inputs_row(method, task) for task in tasks))
+    rows = []
+    for task in tasks:
+        test = task.test
+        row: Row = {"task": task.name, "inputs": len(test)} | dict.fromkeys(SINGLE_INPUTS)
+        rows.append(row | _measured(method, task, test, _answers))
+    return ClassIncremental(tuple(rows))
 
 
-def _single_inputs_row(method: Any, task: Task) -> Row:
-    """Measures one task on its test set."""
-    test, place = task.test, f"task {task.name!r}"
-    if not len(test):
-        raise InputError(f"{place} has no test inputs")
-    parts: dict[str, list[np.ndarray]] = {}
-    for inputs, labels in inputs_and_labels(test):
-        with error_prefix(place), users_code(lambda: f"predict of {type(method).__name__}"):
-            answers = _answers(method, inputs, task.name)
-        for name, values in answers.items():
-            check_labels(method, place, values, labels)
-            right = values == labels if name in ("class_il", "task_il") else values
-            parts.setdefault(name, []).append(right)
-    row: Row = {"task": task.name, "inputs": len(test)} | dict.fromkeys(SINGLE_INPUTS)
-    return row | {name: float(np.concatenate(each).mean()) for name, each in parts.items()}
+def _answer_named(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
+    return {"task_il": np.asarray(method.predict(inputs, name))}
 
 
-def _answers(method: Any, inputs: Any, name: str) -> Mapping[str, np.ndarray]:
+def _answers(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
     """Labels without and with the task's name, whether it was inferred right, and unknown."""
-    named = np.asarray(method.predict(inputs, name))
+    named = _answer_named(method, name, inputs)
     if not hasattr(method, "infer_tasks"):
-        return {"class_il": np.asarray(method.predict(inputs, None)), "task_il": named}
+        return {"class_il": np.asarray(method.predict(inputs, None)), **named}
     guesses = method.infer_tasks(inputs)
     best = [guess.best for guess in guesses]
-    return {
+    return named | {
         "class_il": np.asarray(method.predict(inputs, best)),
-        "task_il": named,
         "task_accuracy": np.array([task == name for task in best]),
         "unknown": np.array([guess.unknown for guess in guesses]),
     }
