@@ -99,6 +99,8 @@ def test_a_digest_follows_code_and_the_values_it_uses():
     assert digest(made(3)) == digest(made(3)) != digest(made(4))
     assert digest(made(3)) != digest(made(3, shift=1))
     assert digest(lambda: 1) != digest(lambda: 2)
+    classes = [type("C", (), {"__new__": staticmethod(lambda cls, n=n: n)}) for n in (1, 2)]
+    assert digest(classes[0]) != digest(classes[1])
     assert digest(frozenset("ab")) == digest(frozenset("ba")) != digest(frozenset("ac"))
     assert digest(np.arange(3)) != digest(np.arange(3.0))
     assert digest(il.Recipe()) != digest(il.Recipe(lr=0.5))

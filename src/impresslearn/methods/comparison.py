@@ -39,11 +39,6 @@ class Run:
     seed: int
     evaluation: Evaluation
 
-    @property
-    def label(self) -> str:
-        """The method and its settings."""
-        return label_of(self.method, self.settings)
-
     def columns(self) -> Row:
         """Method, settings and seed as plain values."""
         row: Row = {"method": self.method}
@@ -67,7 +62,7 @@ class Comparison:
         """The runs by method and settings, one per seed."""
         groups: dict[str, list[Run]] = {}
         for run in self.runs:
-            groups.setdefault(run.label, []).append(run)
+            groups.setdefault(label_of(run.method, run.settings), []).append(run)
         return groups
 
     def rows(self, of: str = "tasks") -> list[Row]:

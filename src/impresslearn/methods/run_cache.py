@@ -28,6 +28,7 @@ from impresslearn.networks import Backbone
 
 INSTALLED = [str(Path(__file__).parents[1])]
 INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
+CODE = (FunctionType, staticmethod, classmethod, property)
 PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
 
 
@@ -109,9 +110,9 @@ def _contents(value: Any) -> list[Any] | None:
             return named
         # Python's other attributes say where a class was written but not what it does.
         own = sorted(name for name in vars(value) if not name.startswith(("__", "_abc")))
-        verbs = [each for each in vars(value).values() if isinstance(each, FunctionType)]
+        verbs = [each for each in vars(value).values() if isinstance(each, CODE)]
         return [*named, list(value.__bases__), {name: vars(value)[name] for name in own}, verbs]
-    if isinstance(value, (staticmethod, classmethod, property)):
+    if isinstance(value, CODE):
         return [getattr(value, name, None) for name in ("__func__", "fget", "fset")]
     if isinstance(value, torch.nn.Module):
         return [type(value), vars(value) | {"training": None}]
