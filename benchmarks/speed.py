@@ -21,7 +21,7 @@ from impresslearn.checks import check_choice
 from impresslearn.coefficients.masks import equal_alphas, mix, mixture_of
 from impresslearn.data import Examples
 from impresslearn.errors import NotLearnedWarning
-from impresslearn.inference import OBJECTIVES, Mixture
+from impresslearn.inference import OBJECTIVES
 from impresslearn.inference.superposition import Superposition
 from impresslearn.kernels import unpack
 from impresslearn.learner import ImpressLearner
@@ -93,7 +93,7 @@ def inference() -> Iterator[Record]:
     """One gradient over 100 superposed masks against a training step, and a warm prediction."""
     backbone, batch = _lenet(), random_batch()
     bank = random_bank(backbone.layers, MASKS)
-    masks = [Mixture(mixture_of(shares, bank.layers).alpha) for shares in torch.eye(MASKS)]
+    masks = [mixture_of(shares, bank.layers) for shares in torch.eye(MASKS)]
     superposition = Superposition(backbone, bank, masks, 10)
 
     def gradient() -> None:

@@ -13,7 +13,7 @@ from impresslearn.checks import check_known
 from impresslearn.learner.presets import preset
 from impresslearn.methods import FineTuning, Hybrid, SupSup
 from impresslearn.methods.finetuning import FINETUNING_RECIPE, LENGTH
-from impresslearn.methods.hybrid import HYBRID_RECIPE
+from impresslearn.methods.supsup import HYBRID_RECIPE
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.training.loop import Recipe

@@ -17,11 +17,11 @@ from benchmarks.jobs import JobContext, Outcome
 from benchmarks.streams.clinc import clinc150_sentences, sentence_encoder
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import masked_weights, mixture_of
+from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.data.preprocessing import Prepared
-from impresslearn.inference import KnownTask, Mixture, guess_task
-from impresslearn.inference.task_inference import unknown_odds
-from impresslearn.inference.unknown import signals
+from impresslearn.inference import KnownTask, guess_task
+from impresslearn.inference.unknown import distances, exceeded_by, signals
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -96,15 +96,15 @@ def _basis_task(
     """The task of the mask at a position of the bank."""
     name = bank.names[position]
 
-    def mixture() -> Mixture:
+    def mixture() -> Coefficients:
         alone = torch.zeros(len(bank), device=backbone.device)
         alone[position] = 1
-        return Mixture(mixture_of(alone, bank.layers).alpha)
+        return mixture_of(alone, bank.layers)
 
     def view() -> TaskView:
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
 
-    return KnownTask(str(position), classes, view, None, mixture, is_mask=True)
+    return KnownTask(str(position), classes, view, None, mixture)
 
 
 def _accuracy(view: TaskView, backbone: Backbone, test: Examples | StreamedExamples) -> float:
@@ -209,15 +209,17 @@ def _scores(
     """Of each batch, by the task that fits it best: higher is more foreign."""
     scores: dict[str, list[float]] = {score: [] for score in SCORES}
     for batch in batches:
-        best = learner.infer_task(Prepared(batch), among=names).best
+        guess = learner.infer_task(Prepared(batch), among=names)
+        best = guess.best
         logits = learner.logits(Prepared(batch), best)
         profile = learner.tasks_.learned(best).profile
+        (away,) = distances([profile], signals(learner.backbone, batch, logits))
         values = (
             float(entropies(logits).mean()),
             -float(logits.logsumexp(dim=1).mean()),
             -float(logits.max(dim=1).values.mean()),
-            profile.inputs.excess(signals(learner.backbone, batch, logits)),
-            unknown_odds(learner.backbone, profile, batch, logits),
+            float(exceeded_by(profile.limits, away)),
+            float(np.log(guess.unknown_probability) - np.log(guess.posterior[best])),
         )
         for score, value in zip(SCORES, values, strict=True):
             scores[score].append(value)

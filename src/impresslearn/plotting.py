@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -128,56 +128,54 @@ def line_chart(
     if not rows:
         raise InputError(f"no row has {x} and {y}; there is nothing to draw")
     marks: list[dict[str, Any]] = []
-    intervals, points = [], []
+    points: list[dict[str, Any]] = []
 
     def up_to(value: float) -> float:
         return max(1 - value, LEAST_ERROR) if log_error else value
 
     for row in rows:
-        mark = {"x": row[x], "y": up_to(row[y]), "group": str(row[group]), "is_error": log_error}
+        mark = {"x": row[x], "y": up_to(row[y]), "group": str(row[group])}
         mark["value"] = format_value(y, row[y])
-        marks.append(mark)
         if row.get("low") is not None:
             mark |= {"low": up_to(row["low"]), "high": up_to(row["high"])}
-            intervals.append(mark)
+        marks.append(mark)
         points += [{**mark, "y": up_to(draw)} for draw in row.get("draws", ())]
     across = _across_axis(rows, x, x_label, log_x)
-    up = up_axis(y, y_label, log_error)
+    title_up = (y_label or y) + LOG_ERRORS * log_error
+    up = _up_axis(y, title_up, log_error)
     names = list(dict.fromkeys(mark["group"] for mark in marks))
-    places = places_of(names, styles or {})
+    places = list(places_of(names, styles or {}).values())
     labelled = not joined and len(names) > MOST_IN_A_LEGEND
-    colour_scale = alt.Scale(domain=names, range=[SERIES[places[name]] for name in names])
-    shape_scale = alt.Scale(
-        domain=names, range=[SHAPES[places[name] % len(SHAPES)] for name in names]
-    )
     legend = None if labelled or len(names) == 1 else alt.Legend(title=None, symbolOpacity=1)
-    colour = alt.Color("group:N", scale=colour_scale, legend=legend)
-    shape = alt.Shape("group:N", scale=shape_scale, legend=legend)
+    colours = alt.Scale(domain=names, range=[SERIES[place] for place in places])
+    shapes = alt.Scale(domain=names, range=[SHAPES[place % len(SHAPES)] for place in places])
+    colour = alt.Color("group:N", scale=colours, legend=legend)
     tips = [alt.Tooltip("group:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("value:N", title=y)]
 
     def layer(values: list[dict[str, Any]]) -> Any:
         return alt.Chart(alt.InlineData(values=values)).encode(across, color=colour, tooltip=tips)
 
     layers = []
-    if intervals:
+    if intervals := [mark for mark in marks if "low" in mark]:
         drawn = layer(intervals)
         band = drawn.mark_area(opacity=0.12) if joined else drawn.mark_rule(opacity=0.6)
-        title_up = (y_label or y) + LOG_ERRORS * log_error
         layers.append(band.encode(alt.Y("low:Q", title=title_up), y2="high:Q"))
+    dots = layer(marks).mark_point(filled=True, size=50, opacity=1).encode(up)
     if joined:
         layers.append(layer(marks).mark_line(strokeWidth=2).encode(up))
     else:
-        steps = layer(_best_so_far(marks, -1 if log_error else 1))
-        layers.append(steps.mark_line(interpolate="step-after", opacity=0.45).encode(up))
+        best = {"best": "min(y)" if log_error else "max(y)"}
+        steps = layer(marks).mark_line(interpolate="step-after", opacity=0.45)
+        steps = steps.transform_window(sort=[alt.SortField("x")], groupby=["group"], **best)
+        layers.append(steps.encode(alt.Y("best:Q", title=title_up)))
+        dots = dots.encode(alt.Shape("group:N", scale=shapes, legend=legend))
     if points:
         layers.append(layer(points).mark_circle(size=16, opacity=0.5).encode(up))
-    drawn = layer(marks).mark_point(filled=True, size=50, opacity=1)
-    layers.append(drawn.encode(up, shape) if not joined else drawn.encode(up))
-    if labelled:
-        for label in _labels(marks, log_x, width):
-            side = "left" if label["dx"] > 0 else "right"
-            text = layer([label]).mark_text(align=side, dx=label["dx"], dy=label["dy"], fontSize=11)
-            layers.append(text.encode(up, text="group:N"))
+    layers.append(dots)
+    for label in _labels(marks, log_x, log_error, width) if labelled else ():
+        side = "left" if label["dx"] > 0 else "right"
+        text = layer([label]).mark_text(align=side, dx=label["dx"], dy=label["dy"], fontSize=11)
+        layers.append(text.encode(up, text="group:N"))
     chart = alt.layer(*layers).properties(width=width, height=HEIGHT)
     chart.title = {"text": title, "subtitle": [note for note in notes if note]}
     return chart
@@ -205,7 +203,7 @@ def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: boo
         if high < 3 * low:
             low, high = low / 2, high * 2  # a narrower axis may have a single tick
         scale = alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
-        axis = _axis(x, values=log_ticks(low, high), labelOverlap=True)
+        axis = alt.Axis(labelExpr=_label(x), values=log_ticks(low, high), labelOverlap=True)
         return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
     # Counts, such as tasks learned, have no ticks between integers, and few have their own. The
     # bytes of tasks are rarely far enough apart for that.
@@ -215,72 +213,61 @@ def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: boo
         few = len(counts) <= FEW_TICKS and kind_of(x) != "bytes"
         whole = {"values": counts} if few else {"tickMinStep": 1}
     scale = alt.Scale(zero=False, nice=False, padding=12)
-    axis = _axis(x, labelOverlap=True, **whole)
+    axis = alt.Axis(labelExpr=_label(x), labelOverlap=True, **whole)
     return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
 
 
-def up_axis(key: str, label: str = "", log_error: bool = False) -> alt.Y:
+def _up_axis(key: str, title: str, log_error: bool) -> alt.Y:
     """The vertical axis: of shares by their errors, if so chosen."""
     if not log_error:
         scale = alt.Scale(zero="seconds" in key, padding=8)  # times are compared with nothing
-        return alt.Y("y:Q", title=label or key, scale=scale, axis=_axis(key, tickCount=6))
+        axis = alt.Axis(labelExpr=_label(key), tickCount=6)
+        return alt.Y("y:Q", title=title, scale=scale, axis=axis)
     scale = alt.Scale(type="log", reverse=True, nice=False, padding=8)
     axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
-    return alt.Y("y:Q", title=(label or key) + LOG_ERRORS, scale=scale, axis=axis)
+    return alt.Y("y:Q", title=title, scale=scale, axis=axis)
 
 
-def _best_so_far(marks: Sequence[dict[str, Any]], sign: int) -> list[dict[str, Any]]:
-    """Of each group the marks that no mark at a smaller or equal x reaches."""
-    best: dict[str, float] = {}
-    reached = []
-    for mark in sorted(marks, key=lambda mark: (mark["x"], -sign * mark["y"])):
-        if sign * mark["y"] > best.get(mark["group"], -math.inf):
-            best[mark["group"]] = sign * mark["y"]
-            reached.append(mark)
-    return reached
-
-
-def _labels(marks: Sequence[Mapping[str, Any]], log: bool, width: int) -> list[dict[str, Any]]:
+def _labels(
+    marks: Sequence[Mapping[str, Any]], log_x: bool, log_error: bool, width: int
+) -> list[dict[str, Any]]:
     """Each group's name beside one of its marks, with the fewest marks and names below it."""
-    along = [math.log(mark["x"]) if log else mark["x"] for mark in marks]
-    ups = [_height(mark, "y") for mark in marks]
-    across = width / (max(along) - min(along) or 1)
-    upward = HEIGHT / (max(ups) - min(ups) or 1)
-    spots = [
-        (across * (at - min(along)), upward * (max(ups) - up), mark)
-        for at, up, mark in zip(along, ups, marks, strict=True)
-    ]
-    taken = [(left - 6, left + 6, middle - 6, middle + 6) for left, middle, _ in spots]
-    for left, _, mark in spots:
+    across = _pixels([mark["x"] for mark in marks], log_x, width)
+    down = _pixels([mark["y"] for mark in marks], log_error, HEIGHT if log_error else -HEIGHT)
+    taken, spots = [], dict[str, list[tuple[float, float, Mapping[str, Any]]]]()
+    for mark in marks:
+        left, middle = across(mark["x"]), down(mark["y"])
+        spots.setdefault(mark["group"], []).append((left, middle, mark))
+        taken.append((left - 6, left + 6, middle - 6, middle + 6))
         if "low" in mark:  # the line of an interval
-            heights = [upward * (max(ups) - _height(mark, end)) for end in ("low", "high")]
-            taken.append((left - 2, left + 2, min(heights), max(heights)))
-    for name in dict.fromkeys(mark["group"] for mark in marks):
-        steps = sorted(spot[:2] for spot in spots if spot[2]["group"] == name)
-        for (begins, middle), (ends, _) in pairwise(steps):
+            taken.append((left - 2, left + 2, down(mark["high"]), down(mark["low"])))
+    for own in spots.values():
+        for (begins, middle), (ends, _) in pairwise(sorted(spot[:2] for spot in own)):
             taken.append((begins, ends, middle - 4, middle + 4))  # the line of a step
     labels: list[dict[str, Any]] = []
     named: list[tuple[float, ...]] = []
-    for name in dict.fromkeys(mark["group"] for mark in marks):
-        length, best = LETTER_WIDTH * len(name), None
-        for left, middle, mark in reversed([spot for spot in spots if spot[2]["group"] == name]):
+    for name, own in spots.items():
+        length, places = LETTER_WIDTH * len(name), []
+        for left, middle, mark in reversed(own):
             for dx, dy in LABEL_PLACES:
                 begins = left + dx - (length if dx < 0 else 0)
                 box = (begins, begins + length, middle + dy - 6, middle + dy + 6)
                 hit = sum(_overlap(box, other) for other in taken)
                 hit += 4 * sum(_overlap(box, other) for other in named)
                 hit += 15 * (begins < 0) + (begins + length > width + 60)
-                if best is None or hit < best[0]:
-                    best = hit, box, {**mark, "dx": dx, "dy": dy}
-        assert best is not None
-        named.append(best[1])
-        labels.append(best[2])
+                places.append((hit, box, {**mark, "dx": dx, "dy": dy}))
+        _, box, label = min(places, key=lambda place: place[0])
+        named.append(box)
+        labels.append(label)
     return labels
 
 
-def _height(mark: Mapping[str, Any], key: str) -> float:
-    """A value of a mark as it is drawn: an error by its logarithm."""
-    return -math.log(mark[key]) if mark["is_error"] else mark[key]
+def _pixels(values: Sequence[float], log: bool, length: int) -> Callable[[float], float]:
+    """Where a value lies on an axis of these values; a negative length begins at the largest."""
+    place = math.log if log else float
+    low, high = place(min(values)), place(max(values))
+    start = low if length > 0 else high
+    return lambda value: length * (place(value) - start) / (high - low or 1)
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -373,10 +360,6 @@ def write_page(
             body.append("</figure>")
     page = PAGE.format(title=escape(title), lead=escape(lead), body="\n".join(body))
     return write_file(path, page)
-
-
-def _axis(key: str, **settings: Any) -> alt.Axis:
-    return alt.Axis(labelExpr=_label(key), **settings)
 
 
 def _label(key: str) -> str:

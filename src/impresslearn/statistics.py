@@ -74,8 +74,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Compared with 0.05, they keep the chance of any false difference among all tests below 5%.
     """
     corrected, largest = list(p_values), 0.0
-    ascending = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    for rank, place in enumerate(ascending):
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         # Corrected values never fall: a rank is rejected only if all before it are.
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = largest

@@ -7,7 +7,7 @@ import torch
 
 from impresslearn.coefficients.masks import MaskMixture
 from impresslearn.coefficients.parametrisation import Coefficients, task_weights
-from impresslearn.inference import KnownTask, Mixture, exhaustive
+from impresslearn.inference import KnownTask, exhaustive
 from impresslearn.inference.exhaustive import outputs_of_tasks
 from impresslearn.masks import random_bank
 from impresslearn.networks import create_backbone
@@ -38,9 +38,8 @@ def drawn(backbone, bank, count, specs=SPECS):
         values = tuple(torch.randn(tensor.shape, generator=generator) for tensor in layout)
         numbers = Coefficients((spec,), (values,), depth)
         classes = 2 + number % 2
-        mixture = Mixture(numbers.alpha, numbers.output_scale, numbers.residual)
         make = partial(view, numbers, classes)
-        tasks.append(KnownTask(f"t{number}", classes, make, None, partial(lambda m: m, mixture)))
+        tasks.append(KnownTask(f"t{number}", classes, make, None, partial(lambda m: m, numbers)))
     return tasks
 
 

@@ -73,6 +73,16 @@ def test_inputs_one_by_one_of_several_tasks(stored, tmp_path):
     assert learner.predict(inputs, per_input=True).shape == (9,)
 
 
+def test_tasks_with_weights_of_their_own_are_judged_too():
+    backbone = il.adapt(body(), head="own", input_shape=(FEATURES,))
+    quick = il.Recipe(epochs=0, min_steps=20)
+    learner = il.ImpressLearner(backbone, task_recipe=quick, progress=False).add_random_masks(4)
+    for number in range(21):
+        learner.learn_task(f"t{number}", data_of(number))
+    guess = learner.infer_task(data_of(3, 8, draw=1)[0])
+    assert (len(guess.posterior), guess.best) == (8, "t3")
+
+
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_the_index_follows_the_tasks(stored, tmp_path, in_memory):
     loaded = il.load(stored, module=body(), progress=False)

@@ -36,7 +36,7 @@ class NearestMean:
 def evaluation(accuracy):
     """Two tasks that end at this accuracy."""
     matrix = ((0.0, 0.0), (accuracy, 0.0), (accuracy, accuracy))
-    return Evaluation(("a", "b"), 0, matrix, {"a": 10, "b": 20}, {}, {}, None, 1.0)
+    return Evaluation(("a", "b"), 0, matrix, {"a": 10, "b": 20}, {}, None, 1.0)
 
 
 def compared(**accuracies):
@@ -71,10 +71,10 @@ def test_a_grid_is_run_over_seeds_and_goes_on_from_its_cache(tmp_path, capsys):
 
 
 def test_all_methods_learn_the_same_tasks_whatever_their_basis():
-    methods = {"mine": (NearestMean, {"basis": [0, 1]})}
-    result = il.compare(methods, STREAM, progress=False)
+    methods, how = {"none": NearestMean, "one": NearestMean}, {"basis": {"one": 1}}
+    result = il.compare(methods, STREAM, progress=False, **how)
     assert [run.evaluation.tasks for run in result.runs] == [("t1", "t2"), ("t0", "t1", "t2")]
-    result = il.compare(methods, STREAM, evaluate_on=["t1", "t0"], progress=False)
+    result = il.compare(methods, STREAM, evaluate_on=["t1", "t0"], progress=False, **how)
     assert [run.evaluation.tasks[-2:] for run in result.runs] == [("t1", "t0")] * 2
 
 
@@ -98,6 +98,8 @@ def test_a_digest_follows_code_and_the_values_it_uses():
     assert digest(made(3)) == digest(made(3)) != digest(made(4))
     assert digest(made(3)) != digest(made(3, shift=1))
     assert digest(lambda: 1) != digest(lambda: 2)
+    classes = [type("C", (), {"__new__": staticmethod(lambda cls, n=n: n)}) for n in (1, 2)]
+    assert digest(classes[0]) != digest(classes[1])
     assert digest(frozenset("ab")) == digest(frozenset("ba")) != digest(frozenset("ac"))
     assert digest(np.arange(3)) != digest(np.arange(3.0))
     assert digest(il.Recipe()) != digest(il.Recipe(lr=0.5))

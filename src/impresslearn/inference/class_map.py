@@ -24,11 +24,8 @@ from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.errors import InputError
-from impresslearn.inference.feature_scores import class_means
+from impresslearn.inference.feature_scores import class_means, shrunk
 
-# The covariance is mixed with equal variances: their share is the number of features over the
-# number of examples, and at most this.
-MOST_SHRINKAGE = 0.9
 # Step of the means in standard errors, and at most in standard deviations of a feature given all
 # others.
 STEP, MOST_STEP = 1.0, 0.5
@@ -47,7 +44,7 @@ class ClassMap:
     - roots: whether it takes the square roots of features.
     - centre: (d,) what means are differences from.
     - steps: (d,) of the means.
-    - covariance: (d, d) within the classes of all tasks, in units of steps, as float16 holds it.
+    - covariance: (d, d) within the classes of all tasks; a store keeps float16 in units of steps.
     - count: the examples behind the covariance.
     - codes: task name -> the number of its classes, and their means, coded.
     """
@@ -74,36 +71,35 @@ class ClassMap:
         Raises InputError for features that are not finite, and if no class has two examples.
         """
         roots = all(float(features.min()) >= 0 for features, _ in tasks.values())
-        roots = roots if present is None else present.roots
-        scatter, count, all_means = torch.zeros(0), 0, []
-        for name, (features, targets) in tasks.items():
-            means, within = _centred(features, targets, roots)
+        scatter, count = torch.zeros((), dtype=torch.float64), 0
+        if present is not None:
+            roots, count = present.roots, present.count
+            scatter = count * present.covariance
+        all_means = []
+        for name, each in tasks.items():
+            means, within = _centred(*each, roots)
             if not within.isfinite().all():
                 raise InputError(f"task {name!r}: the features hold NaN or infinite values")
-            product = within.T @ within
-            scatter = scatter + product if len(scatter) else product
+            scatter = scatter + within.T @ within
             count += len(within) - len(means)
             all_means.append(means)
-        if present is not None:
-            scatter = scatter + present.count * present._in_features(present.covariance)
-            count += present.count
-            centre, steps = present.centre.double(), present.steps.double()
         if count < 1 or not float(scatter.trace()):
             raise InputError("a class map needs classes with two different examples or more")
-        precision = _shrunk(scatter / count, count).inverse()
+        covariance = scatter / count
+        precision = shrunk(covariance, count).inverse()
         if present is None:
             classes = torch.cat(all_means)
             centre = classes.mean(dim=0).half().double()
             free = precision.diagonal().rsqrt()
             steps = min(STEP / math.sqrt(count / len(classes) + 1), MOST_STEP) * free
-            steps = steps.half().double().clamp_min(2.0**-24)
-        factor = torch.linalg.cholesky(precision)
-        codes = {} if present is None else dict(present.codes)
+            present = cls(roots, centre, steps.half().double().clamp_min(2.0**-24), free, 0, {})
+        codes, factor = dict(present.codes), torch.linalg.cholesky(precision)
         for (name, each), means in zip(tasks.items(), all_means, strict=True):
             own = _directions(_centred(*each, roots)[1], len(means), factor)
-            codes[name] = len(means), _coded(torch.cat([means - centre, own]) / steps)
-        covariance = (scatter / count / torch.outer(steps, steps)).half().float()
-        return cls(roots, centre.float(), steps.float(), covariance, count, codes)
+            levels = torch.cat([means - present.centre, own]) / present.steps
+            codes[name] = len(means), _coded(levels)
+        extended = replace(present, covariance=covariance, count=count, codes=codes)
+        return cls.decode(extended.encode())  # as a store keeps it
 
     def keeping(self, tasks: Collection[str]) -> ClassMap:
         """The map of these tasks alone; the covariance stays."""
@@ -122,12 +118,11 @@ class ClassMap:
             "count": self.count,
             "codes": {name: [classes, len(code)] for name, (classes, code) in self.codes.items()},
         }
-        rows, columns = np.triu_indices(len(self.centre))
-        arrays = (self.centre, self.steps, self.covariance[rows, columns])
-        numbers = [array.numpy().astype("<f2").tobytes() for array in arrays]
-        codes = [code for _, code in self.codes.values()]
         head = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
-        return b"".join([head, b"\n", *numbers, *codes])
+        in_steps = self.covariance / torch.outer(self.steps, self.steps)
+        upper = in_steps[np.triu_indices(len(self.centre))]
+        numbers = torch.cat([self.centre, self.steps, upper]).numpy().astype("<f2").tobytes()
+        return b"".join([head, b"\n", numbers, *(code for _, code in self.codes.values())])
 
     @classmethod
     def decode(cls, content: bytes) -> ClassMap:
@@ -135,21 +130,18 @@ class ClassMap:
         head, _, rest = content.partition(b"\n")
         about = json.loads(head)
         width = about["features"]
-        rows, columns = np.triu_indices(width)
-        ends = np.cumsum([width, width, len(rows)])
-        values = torch.from_numpy(np.frombuffer(rest[: 2 * ends[-1]], "<f2").astype(np.float32))
-        centre, steps, upper = values.tensor_split(ends[:-1].tolist())
-        covariance = torch.zeros(width, width)
-        covariance[rows, columns] = covariance[columns, rows] = upper
-        codes, place = {}, 2 * int(ends[-1])
+        upper = np.triu_indices(width)
+        place = 2 * (2 * width + len(upper[0]))
+        numbers = torch.from_numpy(np.frombuffer(rest[:place], "<f2").astype(np.float64))
+        centre, steps, entries = numbers.tensor_split([width, 2 * width])
+        in_steps = entries.new_zeros(width, width)
+        in_steps[upper] = in_steps.T[upper] = entries
+        codes = {}
         for name, (classes, length) in about["codes"].items():
             codes[name] = classes, rest[place : place + length]
             place += length
+        covariance = in_steps * torch.outer(steps, steps)
         return cls(about["roots"], centre, steps, covariance, about["count"], codes)
-
-    def means(self, task: str) -> Tensor:
-        """(K, d) the means of a task's classes less the centre, float64."""
-        return self._decoded(task)[:-DIRECTIONS]
 
     def evidence(self, features: Tensor, tasks: Sequence[str]) -> Tensor:
         """(n, T) log p(f | task) / `TEMPERATURE` of features (n, d), less a constant per input."""
@@ -172,16 +164,11 @@ class ClassMap:
         classes, code = self.codes[task]
         shape = ((classes + DIRECTIONS) * len(self.steps),)
         (high, low), _ = decode_levels(code, [shape, shape])
-        levels = torch.from_numpy(DIGITS * high + low).view(-1, len(self.steps))
-        return levels * self.steps.double()
+        return torch.from_numpy(DIGITS * high + low).view(-1, len(self.steps)) * self.steps
 
     @cached_property
     def _precision(self) -> Tensor:
-        return _shrunk(self._in_features(self.covariance), self.count).inverse()
-
-    def _in_features(self, covariance: Tensor) -> Tensor:
-        """A covariance in units of features, float64."""
-        return covariance.double() * torch.outer(self.steps, self.steps).double()
+        return shrunk(self.covariance, self.count).inverse()
 
 
 def _centred(features: Tensor, targets: Tensor, roots: bool) -> tuple[Tensor, Tensor]:
@@ -216,10 +203,3 @@ def _coded(levels: Tensor) -> bytes:
 def _table(features: Tensor, roots: bool) -> Tensor:
     table = features.double().cpu()
     return table.clamp_min(0).sqrt() if roots else table
-
-
-def _shrunk(covariance: Tensor, count: int) -> Tensor:
-    width = len(covariance)
-    share = min(MOST_SHRINKAGE, width / count)
-    equal = covariance.trace() / width * torch.eye(width, dtype=covariance.dtype)
-    return (1 - share) * covariance + share * equal

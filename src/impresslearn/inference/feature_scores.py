@@ -11,7 +11,7 @@ inputs: larger, or, as with noise, which excites few features, smaller.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.data import Features, Inputs
-from impresslearn.inference.unknown import exceeded_by, limits_of
+from impresslearn.inference.unknown import limits_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
 
@@ -72,13 +72,12 @@ class FeatureSpace:
         table = (features - mean).double()
         table = table if matrix is None else table @ matrix.double()
         within = table - class_means(table, targets, int(targets.max()) + 1)[targets]
-        covariances = [_covariance(rows) for rows in (table, within)]
-        if not all(np.isfinite(each).all() and np.trace(each) > 0 for each in covariances):
+        examples = len(features) / PSEUDO_EXAMPLES
+        both = [shrunk(rows.T @ rows / len(rows), examples).cpu() for rows in (table, within)]
+        if not all(each.isfinite().all() and each.trace() > 0 for each in both):
             return None
-        values, vectors = eigh(*covariances)
+        values, vectors = eigh(*both)
         variances, rotation = torch.from_numpy(values).to(mean), torch.from_numpy(vectors).to(mean)
-        if not (variances.isfinite().all() and rotation.isfinite().all()):
-            return None
         return cls(projection, mean, rotation, variances, matrix)
 
     @cached_property
@@ -99,10 +98,13 @@ class FeatureSpace:
         """(n,) squared distances from the centre of all inputs."""
         return (coordinates.square() / self.variances).sum(dim=1).clamp_min(1e-6)
 
-    @cached_property
-    def log_volume(self) -> float:
-        """The logarithm of the determinant of the covariance of all inputs."""
-        return float(self.variances.log().sum())
+    def relative(self, away: Tensor, central: Tensor) -> Tensor:
+        """(n,) relative distances of inputs: minus twice log p(x | nearest class) / p(x | any).
+
+        - away: (n, K) squared distances from the means of classes.
+        - central: (n,) those from the centre of all inputs.
+        """
+        return away.min(dim=1).values - central - self.variances.log().sum()
 
     def directions(self, head: Tensor | None, num_classes: int) -> Tensor:
         """(K, d) directions of a head's classes from their mean; zeros without a head (K, f)."""
@@ -125,10 +127,10 @@ class FeatureProfile:
     numbers: tuple[float, ...]
     code: bytes
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that a store keeps."""
-        return 2 * len(self.numbers) + len(self.code)
+    @classmethod
+    def rounded(cls, numbers: Sequence[float] | np.ndarray, code: bytes) -> FeatureProfile:
+        """A profile of numbers as a store keeps them."""
+        return cls(tuple(np.array(numbers, "<f2").tolist()), code)
 
     def encode(self) -> bytes:
         """The profile as bytes."""
@@ -137,8 +139,7 @@ class FeatureProfile:
     @classmethod
     def decode(cls, content: bytes) -> FeatureProfile:
         """The profile of `encode`."""
-        numbers = np.frombuffer(content[: 2 * NUMBERS], "<f2").tolist()
-        return cls(tuple(numbers), content[2 * NUMBERS :])
+        return cls.rounded(np.frombuffer(content, "<f2", NUMBERS), content[2 * NUMBERS :])
 
     def means(self, directions: Tensor) -> Tensor:
         """(K, d) of its classes; directions: of its head, as the space gives them."""
@@ -148,29 +149,20 @@ class FeatureProfile:
         common = common * (step / math.sqrt(len(directions)))
         return scale * directions + common + step * own.view_as(directions)
 
-    def scores(self, relative: Tensor, central: Tensor) -> Tensor:
-        """(n,) how foreign inputs are; own ones have about 0 and a standard deviation of 1.
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """(a, b) of the limit of the mean score of own inputs."""
+        return self.numbers[6:]
 
-        - relative: (n,) relative distances from the nearest class.
-        - central: (n,) squared distances from the centre of all inputs.
+    def scores(self, relative: Tensor, central: Tensor) -> Tensor:
+        """(n,) how foreign inputs are by their distances, as `FeatureSpace` gives them.
+
+        Own inputs have about 0 and a standard deviation of 1.
         """
         near_mean, near_spread, far_mean, far_spread = self.numbers[2:6]
         near = (relative - near_mean) / near_spread
         far = (central.log() - far_mean) / far_spread
         return near + FAR * (far.abs() - FREE).clamp_min(0)
-
-    def excess(self, relative: Tensor, central: Tensor) -> float:
-        """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
-        return exceeded_by(self.numbers[6:], self.scores(relative, central))
-
-
-def log_ratios(space: FeatureSpace, coordinates: Tensor, means: Tensor) -> Tensor:
-    """(n, K) log p(x | class) - log p(x | any input of the store).
-
-    It is comparable between tasks; minus twice its largest value is the relative distance.
-    """
-    any_input = space.distances(coordinates)[:, None] + space.log_volume
-    return (any_input - _distances(coordinates, means)) / 2
 
 
 def feature_profile(
@@ -205,19 +197,18 @@ def feature_profile(
     if is_first:
         relative, central = _cross_fitted(space, features, targets, means - exact)
     else:
-        away, central = _distances(coordinates, means), space.distances(coordinates)
+        away, central = torch.cdist(coordinates, means).square(), space.distances(coordinates)
         # Own inputs are nearer to means that they belong to: leave each one out of its class mean.
         rows = torch.arange(len(targets), device=targets.device)
         left_out = (coordinates - exact[targets]) / (counts[targets] - 1).clamp_min(1)[:, None]
         away[rows, targets] = (coordinates - means[targets] + left_out).square().sum(dim=1)
-        relative = away.min(dim=1).values - central - space.log_volume
+        relative = space.relative(away, central)
     numbers = [scale, step]
     for each in (relative, central.log()):
         numbers += [float(each.mean()), max(float(each.std()), 1e-3)]
-    rounded = FeatureProfile(tuple(np.array(numbers, "<f2").tolist()), code)
-    numbers += limits_of(rounded.scores(relative, central).cpu()).tolist()
-    halves = tuple(np.array(numbers, "<f2").tolist())
-    return FeatureProfile(halves, code) if all(map(math.isfinite, halves)) else None
+    scores = FeatureProfile.rounded(numbers, code).scores(relative, central)
+    profile = FeatureProfile.rounded([*numbers, *limits_of(scores.cpu()).tolist()], code)
+    return profile if all(map(math.isfinite, profile.numbers)) else None
 
 
 def _cross_fitted(
@@ -237,8 +228,8 @@ def _cross_fitted(
         known, seen = part.coordinates(features[~held]), part.coordinates(features[held])
         means = class_means(known, targets[~held], len(errors)) + moved @ part.basis
         central[held] = part.distances(seen)
-        relative[held] = _distances(seen, means).min(dim=1).values - central[held]
-    return relative - space.log_volume, central
+        relative[held] = space.relative(torch.cdist(seen, means).square(), central[held])
+    return relative, central
 
 
 def profile_share(max_bytes: int | None) -> int:
@@ -267,13 +258,12 @@ def class_means(table: Tensor, targets: Tensor, num_classes: int) -> Tensor:
     return torch.where(counts > 0, sums / counts.clamp_min(1), table.mean(dim=0))
 
 
-def _covariance(table: Tensor) -> np.ndarray:
-    """(d, d), shrunk."""
-    rows, width = table.shape
-    covariance = (table.T @ table / rows).cpu().numpy()
-    shrinkage = min(MOST_SHRINKAGE, PSEUDO_EXAMPLES * width / rows)
-    equal = np.trace(covariance) / width * np.eye(width)
-    return (1 - shrinkage) * covariance + shrinkage * equal
+def shrunk(covariance: Tensor, examples: float) -> Tensor:
+    """A covariance (d, d) mixed with equal variances: their share is d over the examples."""
+    width = len(covariance)
+    share = min(MOST_SHRINKAGE, width / examples)
+    equal = covariance.trace() / width * torch.eye(width).to(covariance)
+    return (1 - share) * covariance + share * equal
 
 
 def _coded_means(means: Tensor, step: float) -> bytes:
@@ -283,9 +273,3 @@ def _coded_means(means: Tensor, step: float) -> bytes:
     own = ((means - common * finer) / step).round().clamp(-LARGEST, LARGEST)
     levels = [each.flatten().cpu().numpy().astype(np.int64) for each in (common, own)]
     return encode_levels(levels)
-
-
-def _distances(coordinates: Tensor, means: Tensor) -> Tensor:
-    """(n, K) squared distances."""
-    products = coordinates @ means.T
-    return coordinates.square().sum(dim=1)[:, None] + means.square().sum(dim=1) - 2 * products

@@ -11,7 +11,7 @@ import numpy as np
 
 from impresslearn.checks import check_integer, check_mapping
 from impresslearn.data import Prepared, as_examples, encode_labels
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError
 from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.tables import table_of
@@ -19,27 +19,14 @@ from impresslearn.tables import table_of
 
 def check_task_names(tasks: Any, count: int) -> list[str]:
     """The task names of a batch, one per input. Raises InputError unless there are `count`."""
-    if isinstance(tasks, bytes) or not isinstance(tasks, Iterable):
-        raise InputError(f"task must be a name, one name per input, or None, got {tasks!r}")
-    names = list(tasks)
+    names = list(tasks) if isinstance(tasks, Iterable) else [tasks]
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"task must be a name, one name per input, or None, got {name!r}")
     if len(names) != count:
         line = f"{count} inputs came with {len(names)} task names; give one string for all of them"
         raise InputError(f"{line}, or a list of {count}")
-    for name in names:
-        if not isinstance(name, str):
-            raise InputError(f"every input needs the name of its task, a string, got {name!r}")
     return names
-
-
-def check_for_several_tasks(guesses: Iterable[TaskGuess]) -> None:
-    """Raises UnknownTaskError if inputs of a batch like no task belong to several, one by one."""
-    names = list(dict.fromkeys(guess.best for guess in guesses if not guess.unknown))
-    if len(names) > 1:
-        raise UnknownTaskError(
-            "the inputs together look like none of the tasks, but one by one like several, such "
-            f"as {names[0]!r} and {names[1]!r}; infer each input's own task with per_input=True, "
-            "or name it"
-        )
 
 
 @dataclass(frozen=True)
@@ -87,36 +74,35 @@ def score_inference(
     is_learner = hasattr(method, "preprocessing_")
     data = {}
     for name, labelled in tasks.items():
-        if not is_learner:
+        if is_learner:
+            known = dict.fromkeys(method.tasks_[name].classes, 0)
+            data[name] = checked_examples(method.backbone, labelled, method.preprocessing_)
+            encode_labels(data[name].labels, known)  # raises for others
+        else:
             data[name] = as_examples(labelled)
-            continue
-        learned = method.tasks_[name]
-        data[name] = checked_examples(method.backbone, labelled, method.preprocessing_)
-        encode_labels(data[name].labels, dict.fromkeys(learned.classes, 0))  # raises for others
     counts = [inputs] if isinstance(inputs, int) else list(inputs)
     fewest = min(map(len, data.values()))
     if not counts:
         raise InputError("inputs must be numbers of inputs, such as [1, 8], got none")
     for count in counts:
         check_integer("inputs, at most a task's examples,", count, 1, fewest + 1)
-    trials = check_integer("trials", trials, 1)
+    names = np.repeat(list(data), check_integer("trials", trials, 1)).tolist()
     generator = np.random.default_rng(check_integer("seed", seed, 0))
     rows = []
     for count in counts:
         answers = []
-        for name, examples in data.items():
-            for _ in range(trials):
-                places = np.sort(generator.choice(len(examples), count, replace=False))
-                batch: Any = examples.inputs_at(places)
-                batch = Prepared(batch) if is_learner else batch
-                guess = method.infer_task(batch, **settings)
-                best = guess.best if isinstance(guess, TaskGuess) else guess
-                correct = method.predict(batch, task=best) == examples.labels[places]
-                answer = {"task_accuracy": float(best == name), "accuracy": float(correct.mean())}
-                if isinstance(guess, TaskGuess):
-                    answer["stated_accuracy"] = guess.posterior[best]
-                    answer["rejected"] = float(guess.unknown)
-                answers.append(answer)
+        for name in names:
+            places = np.sort(generator.choice(len(data[name]), count, replace=False))
+            batch: Any = data[name].inputs_at(places)
+            batch = Prepared(batch) if is_learner else batch
+            guess = method.infer_task(batch, **settings)
+            best = guess.best if isinstance(guess, TaskGuess) else guess
+            correct = method.predict(batch, task=best) == data[name].labels[places]
+            answer = {"task_accuracy": float(best == name), "accuracy": float(correct.mean())}
+            if isinstance(guess, TaskGuess):
+                answer["stated_accuracy"] = guess.posterior[best]
+                answer["rejected"] = float(guess.unknown)
+            answers.append(answer)
         means = {key: fmean(answer[key] for answer in answers) for key in answers[0]}
         rows.append({"inputs": count, "trials": len(answers), **means})
     return InferenceScores(tuple(rows))

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import Inputs, TensorBatches
-from impresslearn.inference.exhaustive import Mixture, coefficients_of
+from impresslearn.inference.exhaustive import coefficients_of
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone, Mode
@@ -29,7 +30,7 @@ Objective = Callable[[Tensor], Tensor]
 
 
 class Superposition:
-    """The weighted sum of tasks' weights, differentiable in the tasks' shares.
+    """The weighted sum of tasks' weights, differentiable in the tasks' shares of every layer.
 
     - backbone, bank: the network and its masks.
     - tasks: mixtures of masks without residual, or layer name -> weights of tasks that are none.
@@ -41,51 +42,43 @@ class Superposition:
         self,
         backbone: Backbone,
         bank: MaskBank,
-        tasks: Sequence[Mixture | Mapping[str, Tensor]],
+        tasks: Sequence[Coefficients | Mapping[str, Tensor]],
         num_classes: int,
         shared: Statistics | None = None,
     ) -> None:
         self.backbone, self.bank, self.num_tasks = backbone, bank, len(tasks)
         self.num_classes, self.shared = num_classes, shared
-        self._dense: dict[int, Mapping[str, Tensor]] = {}
-        self._mixed: list[int] = []
-        mixtures: list[Mixture] = []
-        for position, task in enumerate(tasks):
-            if isinstance(task, Mixture):
-                self._mixed.append(position)
-                mixtures.append(task)
-            else:
-                self._dense[position] = task
-        self._alphas: list[Tensor] = []
+        mixtures = {n: task for n, task in enumerate(tasks) if isinstance(task, Coefficients)}
+        self._dense = {n: task for n, task in enumerate(tasks) if isinstance(task, Mapping)}
+        self._mixed, self._alphas = list(mixtures), list[Tensor]()
         for place, layer in enumerate(bank.layers if mixtures else ()):
             # Not the whole bank: it may have grown since these tasks were learned.
-            depth = max(len(mixture.alpha[place]) for mixture in mixtures)
+            depth = max(len(mixture.alpha[place]) for mixture in mixtures.values())
             weights = backbone.weights[layer.name]
-            self._alphas.append(coefficients_of(mixtures, place, depth, weights))
+            alphas = coefficients_of(list(mixtures.values()), place, depth, weights)
+            self._alphas.append(alphas)
 
     def weights(self, shares: Tensor) -> dict[str, Tensor]:
-        """Layer name -> Σ_c β_c W_c. `shares`: (C,), or (C, layers) for a share per layer."""
+        """Layer name -> Σ_c β_c W_c, for shares (C, layers)."""
         layers = self.bank.layers
         frozen = [self.backbone.weights[layer.name] for layer in layers]
-        by_layer = shares if shares.dim() == 2 else shares[:, None].expand(-1, len(layers))
         total = [torch.zeros_like(weights) for weights in frozen]
         if self._mixed:
             alphas, bits = [], []
             for number, stack in enumerate(self._alphas):
-                alphas.append(torch.tensordot(by_layer[self._mixed, number], stack, dims=1))
+                alphas.append(torch.tensordot(shares[self._mixed, number], stack, dims=1))
                 bits.append(self.bank.bits(number, len(alphas[-1])))
             total = list(mix_layers(bits, alphas, frozen))
         for position, dense in self._dense.items():
             for number, layer in enumerate(layers):
-                total[number] = total[number] + by_layer[position, number] * dense[layer.name]
+                total[number] = total[number] + shares[position, number] * dense[layer.name]
         return {layer.name: weights for layer, weights in zip(layers, total, strict=True)}
 
-    def uniform(self, per_layer: bool = False) -> Tensor:
-        """Equal shares of all tasks, (C,), or (C, layers)."""
-        shares = torch.full(
-            (self.num_tasks,), 1 / self.num_tasks, dtype=torch.float32, device=self.backbone.device
-        )
-        return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
+    def uniform(self) -> Tensor:
+        """Equal shares (C, layers) of all tasks, to differentiate in."""
+        shape, device = (self.num_tasks, len(self.bank.layers)), self.backbone.device
+        shares = torch.full(shape, 1 / self.num_tasks, dtype=torch.float32, device=device)
+        return shares.requires_grad_(True)
 
     def view(self, shares: Tensor) -> TaskView:
         """The superposed network, ready to compute."""
@@ -94,15 +87,15 @@ class Superposition:
         return TaskView(self.weights(shares), self.shared, self.num_classes, mode)
 
     def _logits(self, shares: Tensor, inputs: Tensor | Inputs) -> Tensor:
-        view, inputs = self.view(shares), inputs.to(self.backbone.input_dtype)
+        view, inputs = self.view(shares), inputs.to(self.backbone.device, self.backbone.input_dtype)
         logits = self.backbone.forward(view.weights, inputs, self.shared, view.mode)
         return logits[:, : self.num_classes]
 
     def one_shot(self, inputs: Tensor | Inputs, objective: Objective) -> Tensor:
         """(C,): how the objective changes with each task's share, at equal shares."""
-        shares = self.uniform().requires_grad_(True)
-        chunk = spread_rows(inputs, SUPERPOSED_INPUTS).to(shares.device)
-        return torch.autograd.grad(objective(self._logits(shares, chunk)), shares)[0]
+        shares = self.uniform()
+        logits = self._logits(shares, spread_rows(inputs, SUPERPOSED_INPUTS))
+        return torch.autograd.grad(objective(logits), shares)[0].sum(dim=1)
 
     def alpha(
         self,
@@ -113,7 +106,7 @@ class Superposition:
         seed: int,
     ) -> tuple[TaskView, list[int]]:
         """The network of optimised shares, and the tasks' positions, largest share first."""
-        shares = self.uniform(per_layer=True).requires_grad_(True)
+        shares = self.uniform()
         no_labels = torch.zeros(len(inputs), dtype=torch.long, device=shares.device)
 
         def loss(batch: Tensor | Inputs, _: Tensor) -> Tensor:

@@ -12,36 +12,37 @@ no task, by what the task showed on its own and on foreign inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import TypedDict
 
 from impresslearn.checks import check_choice, check_number, clear_calls
-from impresslearn.data import Features, Inputs, even_parts
+from impresslearn.coefficients.parametrisation import Coefficients
+from impresslearn.data import Features, Inputs, even_parts, inputs_behind
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.exhaustive import KnownTask, Mixture, Outputs, outputs_of_tasks
+from impresslearn.inference.class_map import ClassMap
+from impresslearn.inference.exhaustive import KnownTask, Outputs, outputs_of_tasks
 from impresslearn.inference.feature_scores import (
     FeatureProfile,
     FeatureSpace,
     frozen_features,
     head_of,
-    log_ratios,
 )
 from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.unknown import (
-    InputStatistics,
     TaskProfile,
     distances,
+    exceeded_by,
     largest_entropy,
     signals,
 )
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import spread_places, spread_rows
+from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 
@@ -75,15 +76,6 @@ RATIO_WEIGHT, RATIO_TEMPERATURE = 0.25, 1.0
 UNKNOWN_SLOPE = 3.0
 
 
-class InferenceSettings(TypedDict, total=False):
-    """The settings of `guess_task` that its method and objective take."""
-
-    objective: Objective
-    recipe: Recipe | Mapping[str, Any]
-    penalty: float
-    seed: int
-
-
 @dataclass(frozen=True)
 class TaskGuess:
     """The verdict on a batch of unlabelled inputs.
@@ -92,8 +84,6 @@ class TaskGuess:
     - posterior: task -> probability; with `unknown_probability` they add up to 1. Tasks that were
       not run have 0.
     - unknown_probability: that the inputs belong to none of the tasks.
-    - entropy: the entropy of that distribution, in nats.
-    - margin: probability of the best minus probability of the next hypothesis, unknown included.
     - method: how it was found.
     - mixture: for method "alpha" the optimised weights, or the best task's own if those fit
       better.
@@ -102,8 +92,6 @@ class TaskGuess:
     best: str
     posterior: dict[str, float]
     unknown_probability: float
-    entropy: float
-    margin: float
     method: str
     mixture: TaskView | None = field(default=None, repr=False)
 
@@ -116,6 +104,18 @@ class TaskGuess:
     def task(self) -> str | None:
         """The most likely task, or None if unknown."""
         return None if self.unknown else self.best
+
+    @property
+    def entropy(self) -> float:
+        """The entropy of all these probabilities, in nats."""
+        hypotheses = [*self.posterior.values(), self.unknown_probability]
+        return -sum(each * math.log(each) for each in hypotheses if each > 0)
+
+    @property
+    def margin(self) -> float:
+        """Probability of the best minus probability of the next hypothesis, unknown included."""
+        others = self.posterior | {self.best: self.unknown_probability}
+        return self.posterior[self.best] - max(others.values())
 
     def known(self) -> str:
         """The most likely task. Raises UnknownTaskError where the inputs look like none."""
@@ -134,50 +134,58 @@ class TaskGuess:
         )
 
 
-@dataclass(frozen=True)
-class SeenFeatures:
-    """The same inputs as tasks see them in the features of the frozen network.
+class SeenFeatures(NamedTuple):
+    """Inputs as tasks see them in the features of the frozen network.
 
-    - features: (n, f) of it, by its key; empty where no task knows its inputs by their features.
-    - central: (n,) squared distances from the centre of all inputs.
-    - relative: task -> (n,) relative distances from its nearest class: minus twice the largest of
-      its `log_ratios`.
+    - known: the inputs with these features; None where no task knows its inputs by them.
+    - evidence: task -> (n,) the logarithm of how likely each input is in it, as far as it counts.
+    - foreign: task -> (n,) how unlike its own inputs each one is.
+    - temperature: at which predictions count beside this evidence.
     """
 
-    features: Mapping[Hashable, Tensor]
-    central: Tensor
-    relative: Mapping[str, Tensor]
+    known: Features | None
+    evidence: Mapping[str, Tensor]
+    foreign: Mapping[str, Tensor]
+    temperature: float
 
-    @classmethod
-    @torch.no_grad()
-    def of(
-        cls,
-        backbone: Backbone,
-        tasks: Collection[KnownTask],
-        inputs: Tensor | Inputs,
-        space: FeatureSpace | None,
-        frozen: TaskView | None,
-    ) -> SeenFeatures:
-        """Inputs (n, ...) as these tasks see them."""
-        knowing = [task for task in tasks if isinstance(task.profile, FeatureProfile)]
-        if space is None or frozen is None or not knowing:
-            return cls({}, torch.empty(0), {})
-        if not isinstance(inputs, Features):
-            backbone.check_inputs(inputs)
-        features = frozen_features(backbone, frozen, inputs)
-        coordinates, relative = space.coordinates(features), {}
-        for task in knowing:
-            assert isinstance(task.profile, FeatureProfile)
-            directions = space.directions(head_of(backbone, task.view().weights), task.num_classes)
-            ratios = log_ratios(space, coordinates, task.profile.means(directions))
-            relative[task.name] = -2 * ratios.max(dim=1).values
-        (key,) = frozen.feature_keys or (None,)
-        return cls({key: features}, space.distances(coordinates), relative)
 
-    def rows(self, rows: slice) -> SeenFeatures:
-        """Some of the inputs, without their features."""
-        relative = {name: distances[rows] for name, distances in self.relative.items()}
-        return SeenFeatures({}, self.central[rows], relative)
+@torch.no_grad()
+def seen_features(
+    backbone: Backbone,
+    tasks: Collection[KnownTask],
+    inputs: Tensor | Inputs,
+    space: FeatureSpace | None,
+    frozen: TaskView | None,
+    class_map: ClassMap | None,
+) -> SeenFeatures:
+    """Inputs (n, ...) as these tasks see them; arguments as `guess_task`."""
+    names, foreign = [task.name for task in tasks], dict[str, Tensor]()
+    is_mapped = class_map is not None and set(names) <= set(class_map.codes)
+    profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
+    if frozen is None or not (is_mapped or profiled):
+        return SeenFeatures(None, {}, foreign, TEMPERATURE)
+    if not isinstance(inputs, Features):
+        backbone.check_inputs(inputs)
+    features = frozen_features(backbone, frozen, inputs)
+    keys, behind = frozen.feature_keys or (), inputs_behind(inputs)
+    known = Features(features, behind, backbone.identity, keys, {})
+    # A task that does not know its features has the ratio of any input, 1.
+    evidence = dict.fromkeys(names, features.new_zeros(len(features)))
+    if space is not None:
+        coordinates = space.coordinates(features)
+        central = space.distances(coordinates)
+        for task in tasks:
+            if isinstance(task.profile, FeatureProfile):
+                head = head_of(backbone, task.view().weights)
+                means = task.profile.means(space.directions(head, task.num_classes))
+                away = torch.cdist(coordinates, means).square()
+                relative = space.relative(away, central)
+                evidence[task.name] = -RATIO_WEIGHT / 2 * relative
+                foreign[task.name] = task.profile.scores(relative, central)
+    if class_map is not None and is_mapped:
+        columns = class_map.evidence(features, names).unbind(dim=1)
+        return SeenFeatures(known, dict(zip(names, columns, strict=True)), foreign, math.inf)
+    return SeenFeatures(known, evidence, foreign, RATIO_TEMPERATURE)
 
 
 # Gradients are on here, whatever mode the caller is in.
@@ -196,8 +204,8 @@ def guess_task(
     shared: Statistics | None = None,
     space: FeatureSpace | None = None,
     frozen: TaskView | None = None,
+    class_map: ClassMap | None = None,
     seed: int = 0,
-    evidence: Tensor | None = None,
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
@@ -212,9 +220,8 @@ def guess_task(
     - shared: norm statistics that all tasks share.
     - space, frozen: the coordinates of features in which tasks know their inputs, and the frozen
       network itself, which gives these.
+    - class_map: if it has all tasks, "exhaustive" judges them by it and not by their predictions.
     - seed: for "alpha".
-    - evidence: (n, T) of a `ClassMap` for "exhaustive", which then does not judge tasks by their
-      predictions.
 
     Raises InputError for no task, no input, an unknown method, and for another method than
     "exhaustive" if tasks cannot be superposed: with their own heads, tuned norms or biases, or a
@@ -225,12 +232,10 @@ def guess_task(
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     _check_asked(tasks, inputs)
     some = spread_rows(inputs, JUDGED_INPUTS)
-    seen = SeenFeatures.of(backbone, tasks, some, space, frozen)
+    seen = seen_features(backbone, tasks, some, space, frozen, class_map)
     if method in ("auto", "exhaustive"):
-        outputs = outputs_of_tasks(backbone, bank, tasks, some, seen.features)
-        if evidence is not None:
-            evidence = evidence[spread_places(len(evidence), JUDGED_INPUTS)]
-        return _judge(backbone, outputs, some, "exhaustive", seen, evidence)
+        outputs = outputs_of_tasks(backbone, bank, tasks, some, seen.known)
+        return _judge(backbone, outputs, some, "exhaustive", seen, len(some))[0]
     tasks = list(tasks)
     parts = [_superposed(backbone, task, method) for task in tasks]
     num_classes = max(task.num_classes for task in tasks)
@@ -241,11 +246,12 @@ def guess_task(
         # The posterior is what equal shares become by one exponentiated-gradient step of size 1.
         # No task is run, so nothing speaks for "unknown".
         slopes = superposition.one_shot(inputs, loss)
-        return _guess(names, (-slopes.double()).softmax(dim=0), int(slopes.argmin()), 0.0, method)
+        likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
+        return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     shortlist = [tasks[place] for place in order[:SHORTLIST]]
-    outputs = outputs_of_tasks(backbone, bank, shortlist, some, seen.features)
-    guess = _judge(backbone, outputs, some, method, seen)
+    outputs = outputs_of_tasks(backbone, bank, shortlist, some, seen.known)
+    (guess,) = _judge(backbone, outputs, some, method, seen, len(some))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The optimum may lie at another task than the judged one; then that task's own weights serve.
     best = next(task.view() for task in shortlist if task.name == guess.best)
@@ -263,7 +269,7 @@ def guess_tasks(
     inputs: Tensor | Inputs,
     space: FeatureSpace | None = None,
     frozen: TaskView | None = None,
-    evidence: Tensor | None = None,
+    class_map: ClassMap | None = None,
 ) -> list[TaskGuess]:
     """The task of each input, judged by itself: inputs (n, ...), n >= 1, may be of several tasks.
 
@@ -275,14 +281,9 @@ def guess_tasks(
     # Where norms use a batch's statistics, an input alone is a batch of one.
     at_once = 1 if backbone.normalises_by_batch else JUDGED_INPUTS
     for part in inputs.split(even_parts(len(inputs), at_once)):
-        seen = SeenFeatures.of(backbone, tasks, part, space, frozen)
-        outputs = list(outputs_of_tasks(backbone, bank, tasks, part, seen.features))
-        for row in range(len(part)):
-            one = slice(row, row + 1)
-            alone = [each._replace(logits=each.logits[:, one]) for each in outputs]
-            place, row_seen = len(guesses), seen.rows(one)
-            own = None if evidence is None else evidence[place : place + 1]
-            guesses.append(_judge(backbone, alone, part[one], "exhaustive", row_seen, own))
+        seen = seen_features(backbone, tasks, part, space, frozen, class_map)
+        outputs = outputs_of_tasks(backbone, bank, tasks, part, seen.known)
+        guesses += _judge(backbone, outputs, part, "exhaustive", seen, 1)
     return guesses
 
 
@@ -293,11 +294,13 @@ def _check_asked(tasks: Collection[KnownTask], inputs: Tensor | Inputs) -> None:
         raise InputError("the data hold no example")
 
 
-def _superposed(backbone: Backbone, task: KnownTask, method: str) -> Mixture | Mapping[str, Tensor]:
+def _superposed(
+    backbone: Backbone, task: KnownTask, method: str
+) -> Coefficients | Mapping[str, Tensor]:
     """A task as a superposition takes it. Raises InputError for one that cannot be superposed."""
     part = task.mixture() if task.mixture else task.view().weights
     if backbone.own_head is None:
-        if isinstance(part, Mixture):
+        if isinstance(part, Coefficients):
             if not part.residual:
                 return part
         elif part.keys() == backbone.weights.keys():
@@ -308,130 +311,91 @@ def _superposed(backbone: Backbone, task: KnownTask, method: str) -> Mixture | M
     )
 
 
-def _guess(
-    names: Sequence[str], likely: Tensor, best: int, unknown: float, method: str
-) -> TaskGuess:
-    """The verdict from the probabilities (T,) of tasks, and of "unknown"."""
-    probabilities = likely.tolist()
-    rivals = [unknown, *probabilities[:best], *probabilities[best + 1 :]]
-    hypotheses = likely.new_tensor([*probabilities, unknown])
-    return TaskGuess(
-        best=names[best],
-        posterior=dict(zip(names, probabilities, strict=True)),
-        unknown_probability=unknown,
-        entropy=float(torch.special.entr(hypotheses).sum()),
-        margin=probabilities[best] - max(rivals),
-        method=method,
-    )
-
-
 def _judge(
     backbone: Backbone,
     outputs: Iterable[Outputs],
     inputs: Tensor | Inputs,
     method: str,
     seen: SeenFeatures,
-    evidence: Tensor | None = None,
-) -> TaskGuess:
-    """From the logits of tasks: the posterior over them and over "none of them".
+    size: int,
+) -> list[TaskGuess]:
+    """The verdict on each batch of `size` of these inputs, one after the other.
+
+    "None of the tasks" is as likely as the best task at that task's threshold.
+    """
+    places: list[int] = []
+    names: list[str] = []
+    parts = []
+    for part in outputs:
+        places += part.positions
+        names += [task.name for task in part.tasks]
+        parts.append(_losses_and_odds(backbone, part, inputs, seen, size))
+    order = np.argsort(places)
+    names = [names[place] for place in order]
+    losses, odds = (torch.cat(each)[order] for each in zip(*parts, strict=True))
+    guesses = []
+    for loss, odd in zip(losses.T, odds.T, strict=True):
+        best = int(loss.argmin())
+        none = odd[best : best + 1] - loss[best]
+        *likely, unknown = torch.cat([-loss, none]).softmax(dim=0).tolist()
+        posterior = dict(zip(names, likely, strict=True))
+        guesses.append(TaskGuess(names[best], posterior, unknown, method))
+    return guesses
+
+
+def _losses_and_odds(
+    backbone: Backbone,
+    part: Outputs,
+    inputs: Tensor | Inputs,
+    seen: SeenFeatures,
+    size: int,
+) -> tuple[Tensor, Tensor]:
+    """(C, batches) what counts against each task, and the log odds of "none" against it.
 
     Against a task count the information objective of its predictions, over log K and a
     temperature, and how unlike its own inputs these are, since a wrong task may be as sure of few
     inputs as the right one. Inputs of a batch are not independent evidence: both are multiplied by
-    the root of their number. "None" is as likely as the best task at that task's threshold.
-    Evidence (n, T) of a class map takes the place of both.
+    the root of their number. Of few features all means are known: a Gaussian's evidence, all of it
+    independent, times `FEW_FEATURES_WEIGHT`.
+
+    For "none" speaks that inputs look foreign, or that the task is unsure of them: its entropy is
+    nearer to the one on shuffled inputs. With few features the entropy says nothing, since linear
+    readouts are often unsure of own rows. Without a profile, "none" is impossible.
     """
-    strength = math.sqrt(len(inputs))
-    judged: list[tuple[int, str, float]] = []
-    leader: tuple[float, int, Tensor, KnownTask] | None = None
-    for positions, members, logits in outputs:
-        if evidence is not None:
-            losses = -strength * evidence[:, positions].mean(dim=0)
-        elif seen.relative:
-            losses = strength * _objective(members, logits, RATIO_TEMPERATURE)
-            # A task that does not know its features has the ratio of any input, 1.
-            for place, task in enumerate(members):
-                ratio = -float(seen.relative.get(task.name, seen.central.new_zeros(1)).mean()) / 2
-                losses[place] -= RATIO_WEIGHT * strength * ratio
-        else:
-            losses = strength * _objective(members, logits)
-            losses += input_mismatch(backbone, members, inputs, logits)
-        names = [task.name for task in members]
-        judged += zip(positions, names, losses.tolist(), strict=True)
-        place = int(losses.argmin())
-        lead = float(losses[place]), positions[place]
-        if leader is None or lead < leader[:2]:
-            leader = *lead, logits[place].clone(), members[place]
-    assert leader is not None
-    _, in_order, losses_in_order = zip(*sorted(judged), strict=True)
-    lowest, best, logits, winner = leader
-    profile = winner.profile
-    if isinstance(profile, FeatureProfile):
-        odds = UNKNOWN_SLOPE * profile.excess(seen.relative[winner.name], seen.central)
-    else:
-        odds = unknown_odds(backbone, profile, inputs, logits)
-    losses_and_none = torch.tensor([*losses_in_order, lowest - odds], dtype=torch.float64)
-    likely = (-losses_and_none).softmax(dim=0)
-    return _guess(in_order, likely[:-1], best, float(likely[-1]), method)
-
-
-def _objective(
-    tasks: Sequence[KnownTask], logits: Tensor, temperature: float | None = None
-) -> Tensor:
-    """(T,) the information objective of each task's predictions, over log K and a temperature.
-
-    - temperature: of all tasks; None for each one's by its statistics.
-    """
-    largest = largest_entropy(tasks[0].num_classes)
+    root, tasks = math.sqrt(size), part.tasks
+    logits = part.logits.unflatten(1, (-1, size))
+    largest = largest_entropy(logits.shape[-1])
     objective = information_maximisation(logits, PRIOR).double().cpu() / largest
-    temperatures = []
-    for task in tasks:
-        few = task.statistics is not None and task.statistics.has_few_features
-        temperatures.append(temperature or (FEW_FEATURES_TEMPERATURE if few else TEMPERATURE))
-    return objective / objective.new_tensor(temperatures)
-
-
-def input_mismatch(
-    backbone: Backbone, tasks: Sequence[KnownTask], inputs: Tensor | Inputs, logits: Tensor
-) -> Tensor:
-    """(T,) how much the inputs differ from each task's own, in nats; 0 without statistics.
-
-    A squared distance times `DISTANCE_WEIGHT` and the root of the number of inputs. Of few features
-    all means are known: a Gaussian's evidence, all of it independent, times `FEW_FEATURES_WEIGHT`.
-    """
-    mismatch = torch.zeros(len(tasks), dtype=torch.float64)
-    known: dict[int, InputStatistics] = {}
+    entropy = mean_entropy(logits).double().cpu() / largest
+    odds = torch.full_like(objective, -math.inf)
+    mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
+    described: dict[int, TaskProfile] = {}
     for place, task in enumerate(tasks):
-        if task.statistics is not None:
-            known[place] = task.statistics
-    if not known:
-        return mismatch
-    places, statistics = list(known), list(known.values())
-    seen = signals(backbone, inputs, logits[places])
-    away = distances(statistics, seen).mean(dim=1).double() - (2.0 + len(statistics[0].means))
-    if statistics[0].has_few_features:  # the network's inputs decide, so all tasks are alike
-        spreads = away.new_tensor([each.spread for each in statistics]).log()
-        away = away / 2 + seen.shape[-1] * spreads
-        mismatch[places] = FEW_FEATURES_WEIGHT * len(inputs) * away
-    else:
-        mismatch[places] = DISTANCE_WEIGHT * math.sqrt(len(inputs)) * away
-    return mismatch
-
-
-def unknown_odds(
-    backbone: Backbone, profile: TaskProfile | None, inputs: Tensor | Inputs, logits: Tensor
-) -> float:
-    """The logarithm of how much likelier no task is than the best one, whose logits these are.
-
-    Either the inputs look foreign, or the task is unsure of them: its entropy is nearer to the one
-    on shuffled inputs. With few features the entropy says nothing, since linear readouts are often
-    unsure of own rows. Without a profile, "none" is impossible.
-    """
-    if profile is None:
-        return -math.inf
-    entropy = float(mean_entropy(logits)) / largest_entropy(logits.shape[1])
-    unsure = math.sqrt(len(inputs)) / TEMPERATURE * (entropy - profile.entropy_threshold)
-    if profile.inputs is None:
-        return unsure
-    foreign = UNKNOWN_SLOPE * profile.inputs.excess(signals(backbone, inputs, logits))
-    return foreign if profile.inputs.has_few_features else max(unsure, foreign)
+        profile = task.profile
+        if isinstance(profile, TaskProfile):
+            odds[place] = root / TEMPERATURE * (entropy[place] - profile.entropy_threshold)
+            if profile.means:
+                described[place] = profile
+        elif profile is not None and task.name in seen.foreign:
+            away = seen.foreign[task.name].double().cpu().view(-1, size)
+            odds[place] = UNKNOWN_SLOPE * exceeded_by(profile.limits, away)
+    if described:
+        places, profiles = list(described), list(described.values())
+        values = signals(backbone, inputs, part.logits[places])
+        away = distances(profiles, values).double().unflatten(1, (-1, size))
+        limits = away.new_tensor([each.limits for each in profiles]).T[..., None]
+        foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
+        further = away.mean(dim=2) - (2.0 + len(profiles[0].means))
+        if profiles[0].has_few_features:  # the network's inputs decide, so all tasks are alike
+            spreads = away.new_tensor([[each.spread] for each in profiles]).log()
+            further = further / 2 + values.shape[-1] * spreads
+            mismatch[places] = FEW_FEATURES_WEIGHT * size * further
+            temperature[places], odds[places] = FEW_FEATURES_TEMPERATURE, foreign
+        else:
+            mismatch[places] = DISTANCE_WEIGHT * root * further
+            odds[places] = torch.maximum(odds[places], foreign)
+    if seen.evidence:
+        temperature = torch.tensor(seen.temperature)
+        evidence = torch.stack([seen.evidence[task.name] for task in tasks]).double().cpu()
+        mismatch = -root * evidence.unflatten(1, (-1, size)).mean(dim=2)
+    return root / temperature * objective + mismatch, odds

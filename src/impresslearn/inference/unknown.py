@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,9 +51,14 @@ SEVERAL, MAX_INDEPENDENT = 8, 16
 
 
 @dataclass(frozen=True)
-class InputStatistics:
-    """Statistics of a task's own inputs; 19 bytes, or for few features 11 and one per value.
+class TaskProfile:
+    """What a task knows of its own training inputs; the field's out-of-distribution detection.
 
+    A store keeps 21 bytes, or for few features 13 and one per value. Without statistics of the
+    inputs, where these are too few or too large, it keeps 2.
+
+    - own_entropy: mean prediction entropy on own inputs, as a fraction of log K.
+    - shuffled_entropy: the same on own inputs with shuffled features.
     - moments: mean and standard deviation of an input's mean, mean and standard deviation of its
       root mean square, and their correlation.
     - groups: which groups are quiet; none if every value is its own group.
@@ -61,86 +67,60 @@ class InputStatistics:
     - limits: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in 20.
     """
 
-    moments: tuple[float, ...]
-    groups: tuple[int, ...]
-    means: tuple[float, ...]
-    spread: float
-    limits: tuple[float, ...]
+    own_entropy: float
+    shuffled_entropy: float
+    moments: tuple[float, ...] = ()
+    groups: tuple[int, ...] = ()
+    means: tuple[float, ...] = ()
+    spread: float = 0.0
+    limits: tuple[float, ...] = ()
 
     @property
     def has_few_features(self) -> bool:
-        """Whether every value has its own mean."""
-        return not self.groups
+        """Whether it has the mean of each value."""
+        return bool(self.means) and not self.groups
 
     @property
     def unit(self) -> float:
         """What distances from the means are measured in."""
-        if self.has_few_features:
-            return self.spread
-        return max(self.spread, MIN_SPREAD * self.moments[2], 1e-6)
+        if self.groups:
+            return max(self.spread, MIN_SPREAD * self.moments[2], 1e-6)
+        return self.spread
+
+    @property
+    def entropy_threshold(self) -> float:
+        """The relative entropy above which inputs rather look foreign."""
+        return max((self.own_entropy + self.shuffled_entropy) / 2, 1.5 * self.own_entropy)
 
     def encode(self) -> bytes:
-        """Two means and a limit in float16, everything else in a byte each."""
+        """Square roots of entropies in a byte, two means and a limit in two, all others in one."""
+        roots = np.sqrt([self.own_entropy, self.shuffled_entropy])
+        entropies = np.rint(255 * roots.clip(0, 1)).astype(np.uint8).tobytes()
+        if not self.means:
+            return entropies
         mean, mean_spread, size, size_spread, correlation = self.moments
         halves = np.array([mean, size, self.limits[0]], "<f2").tobytes()
         spreads = _to_bytes([mean_spread, size_spread, self.spread, self.limits[1]])
         unit = replace(self, spread=_from_bytes(spreads)[2]).unit
         means = (np.array(self.means) / unit * PARTS_PER_SPREAD).round().clip(-127, 127)
         rounded = np.array([CORRELATION_PARTS * correlation, *means]).round().astype("i1").tobytes()
-        return halves + spreads + rounded + bytes(self.groups)
-
-    @classmethod
-    def decode(cls, content: bytes, few_features: bool) -> InputStatistics:
-        """The statistics of `encode`."""
-        mean, size, offset = np.frombuffer(content[:6], "<f2").tolist()
-        mean_spread, size_spread, spread, width = _from_bytes(content[6:10])
-        end = len(content) if few_features else len(content) - QUIET
-        correlation, *means = np.frombuffer(content[10:end], "i1").tolist()
-        moments = mean, mean_spread, size, size_spread, correlation / CORRELATION_PARTS
-        groups, limits = tuple(content[end:]), (offset, width)
-        unit = cls(moments, groups, (), spread, limits).unit / PARTS_PER_SPREAD
-        return cls(moments, groups, tuple(unit * part for part in means), spread, limits)
-
-    def excess(self, signals: Tensor) -> float:
-        """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
-        return exceeded_by(self.limits, distances([self], signals)[0])
-
-
-@dataclass(frozen=True)
-class TaskProfile:
-    """How a task sees its own training inputs; the field's out-of-distribution detection.
-
-    - own_entropy: mean prediction entropy on own inputs, as a fraction of log K.
-    - shuffled_entropy: the same on own inputs with shuffled features.
-    - inputs: statistics of the inputs, None if that cannot be kept.
-    """
-
-    own_entropy: float
-    shuffled_entropy: float
-    inputs: InputStatistics | None = None
-
-    def encode(self) -> bytes:
-        """The profile as bytes: the square roots of both entropies, and the statistics."""
-        roots = np.sqrt([self.own_entropy, self.shuffled_entropy])
-        entropies = np.rint(255 * roots.clip(0, 1)).astype(np.uint8).tobytes()
-        return entropies + (self.inputs.encode() if self.inputs else b"")
+        return entropies + halves + spreads + rounded + bytes(self.groups)
 
     @classmethod
     def decode(cls, content: bytes, few_features: bool) -> TaskProfile:
         """The profile of `encode`."""
         own, shuffled = ((root / 255) ** 2 for root in content[:2])
-        inputs = InputStatistics.decode(content[2:], few_features) if content[2:] else None
-        return cls(own, shuffled, inputs)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that a store keeps."""
-        return len(self.encode())
-
-    @property
-    def entropy_threshold(self) -> float:
-        """The relative entropy above which inputs rather look foreign."""
-        return max((self.own_entropy + self.shuffled_entropy) / 2, 1.5 * self.own_entropy)
+        if len(content) == 2:
+            return cls(own, shuffled)
+        mean, size, offset = np.frombuffer(content[2:8], "<f2").tolist()
+        mean_spread, size_spread, spread, width = _from_bytes(content[8:12])
+        end = len(content) if few_features else len(content) - QUIET
+        correlation, *parts = np.frombuffer(content[12:end], "i1").tolist()
+        moments = mean, mean_spread, size, size_spread, correlation / CORRELATION_PARTS
+        groups, limits = tuple(content[end:]), (offset, width)
+        profile = cls(own, shuffled, moments, groups, (), spread, limits)
+        unit = profile.unit / PARTS_PER_SPREAD
+        return replace(profile, means=tuple(unit * part for part in parts))
 
 
 def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> TaskProfile:
@@ -160,9 +140,8 @@ def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) ->
         relative.append(float(entropies(outputs).mean()) / largest_entropy(view.num_classes))
     seen = signals(backbone, inputs, logits)
     few = _are_inputs(backbone, inputs_behind(inputs)) and seen.shape[1] <= FEW_FEATURES
-    own_entropy, shuffled_entropy = relative
-    profile = TaskProfile(own_entropy, shuffled_entropy, _input_statistics(seen, few))
-    return TaskProfile.decode(profile.encode(), few)  # as a store keeps it
+    exact = replace(_described(seen, few), own_entropy=relative[0], shuffled_entropy=relative[1])
+    return TaskProfile.decode(exact.encode(), few)  # as a store keeps it
 
 
 def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
@@ -172,16 +151,16 @@ def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
     return 2 + 11 + max(2 * QUIET, values if values <= FEW_FEATURES else 0)
 
 
-def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
+def distances(known: Sequence[TaskProfile], signals: Tensor) -> Tensor:
     """(T, n) squared distances of signals from T tasks' own inputs, in standard deviations.
 
     The parts of a distance, two and one per mean, are clipped; for own inputs the mean is about 2
     and the number of means.
 
-    - known: statistics of T tasks, all with few features or none.
+    - known: profiles of T tasks, all with few features or none.
     - signals: (n, d), or (T, n, d) if each task has its own.
     """
-    moments = signals.new_tensor([statistics.moments for statistics in known])
+    moments = signals.new_tensor([profile.moments for profile in known])
     mean, mean_spread, size, size_spread, correlation = moments[:, :, None].unbind(1)
     # Inputs of equal size or mean, such as normalised images, have no spread to divide by.
     least = (1e-3 * size).clamp_min(1e-6)
@@ -189,11 +168,11 @@ def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
     second = (_size(signals) - size) / torch.maximum(size_spread, least)
     moved = first.square() - 2 * correlation * first * second + second.square()
     distance = (moved / (1 - correlation**2)).clamp(max=MAX_PART)
-    means = signals.new_tensor([statistics.means for statistics in known])[:, None]
-    units = signals.new_tensor([statistics.unit for statistics in known])[:, None, None]
+    means = signals.new_tensor([profile.means for profile in known])[:, None]
+    units = signals.new_tensor([profile.unit for profile in known])[:, None, None]
     values = signals
     if not known[0].has_few_features:
-        groups = torch.tensor([statistics.groups for statistics in known], device=signals.device)
+        groups = torch.tensor([profile.groups for profile in known], device=signals.device)
         values = _group_means(signals).expand(len(known), *signals.shape[-2:-1], -1)
         values = values.gather(2, groups[:, None].expand(-1, values.shape[1], -1))
     away = (values - means) / units
@@ -232,16 +211,21 @@ def limits_of(away: Tensor) -> Tensor:
     return torch.stack([torch.maximum(one - width, away.mean()), width])
 
 
-def exceeded_by(limits: Sequence[float], away: Tensor) -> float:
-    """By how many widths of the threshold the mean of distances (n,) exceeds these limits."""
-    offset, width = limits
+def exceeded_by(limits: Any, away: Tensor) -> Tensor:
+    """(...) by how many widths of the threshold the means of distances (..., n) exceed limits.
+
+    Above 0 inputs look foreign.
+
+    - limits: two numbers, or tensors (...), as `limits_of` measures them.
+    """
+    offset, width = torch.as_tensor(limits, dtype=away.dtype)
     # Inputs of a batch resemble one another: beyond 16 they narrow the mean no further.
-    root = math.sqrt(min(len(away), MAX_INDEPENDENT))
-    return (float(away.mean()) - offset - width / root) / (max(width, 0.1) / root)
+    root = math.sqrt(min(away.shape[-1], MAX_INDEPENDENT))
+    return (away.mean(dim=-1) - offset - width / root) / (width.clamp_min(0.1) / root)
 
 
-def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
-    """Statistics of own signals as a store keeps them, or None if they are too large for that.
+def _described(own: Tensor, few: bool) -> TaskProfile:
+    """A profile with the statistics of own signals, or without where a store cannot keep them.
 
     - few: whether each value has its own mean.
     """
@@ -249,20 +233,21 @@ def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
     # a quiet group would be quieter than it is.
     fitted, rest = own[::2], own[1::2]
     if len(rest) < 2:
-        return None
-    unlimited = _fitted(fitted, fitted.new_zeros(2), few)
-    if unlimited is None:
-        return None
+        return TaskProfile(0, 0)
+    unlimited = _fitted(fitted, few)
+    if not unlimited.means:
+        return unlimited
     (away,) = distances([unlimited], rest)
-    offset, width = limits_of(away)
+    offset, width = limits_of(away).tolist()
     if few:
         # The limit of a small table is itself measured on few rows: allow for its standard error.
-        offset = offset + RANGE_TOLERANCE * away.std() / math.sqrt(len(rest))
-    return _fitted(own if few else fitted, torch.stack([offset, width]), few)
+        offset += RANGE_TOLERANCE * float(away.std()) / math.sqrt(len(rest))
+        unlimited = _fitted(own, few)
+    return replace(unlimited, limits=(offset, width))
 
 
-def _fitted(own: Tensor, limits: Tensor, few: bool) -> InputStatistics | None:
-    """The statistics of these signals, with these limits; None where one exceeds float16."""
+def _fitted(own: Tensor, few: bool) -> TaskProfile:
+    """The statistics of these signals, without limits; none where one exceeds float16."""
     averages, sizes = own.mean(dim=1), _size(own)
     pair = torch.stack([averages, sizes])
     correlation = torch.corrcoef(pair)[0, 1].nan_to_num().clamp(-0.99, 0.99)
@@ -275,14 +260,12 @@ def _fitted(own: Tensor, limits: Tensor, few: bool) -> InputStatistics | None:
         groups = _group_means(own)
         quiet = groups.std(dim=0).argsort()[torch.arange(QUIET) % groups.shape[1]].tolist()
         means, spread = groups[:, quiet].mean(dim=0), groups[:, quiet].var(dim=0).mean().sqrt()
-    numbers = torch.cat([moments, means, spread[None], limits]).half().tolist()
+    numbers = torch.cat([moments, means, spread[None]]).half().tolist()
     if not all(map(math.isfinite, numbers)):
-        return None
-    *most, rounded_spread, offset, width = numbers
-    exact = InputStatistics(
-        tuple(most[:5]), tuple(quiet), tuple(most[5:]), rounded_spread, (offset, width)
-    )
-    return InputStatistics.decode(exact.encode(), few)
+        return TaskProfile(0, 0)
+    *most, rounded_spread = numbers
+    parts = tuple(most[:5]), tuple(quiet), tuple(most[5:]), rounded_spread, (0.0, 0.0)
+    return TaskProfile.decode(TaskProfile(0, 0, *parts).encode(), few)
 
 
 def _to_bytes(values: Sequence[float]) -> bytes:

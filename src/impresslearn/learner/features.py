@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from impresslearn.networks.inputs import (
     some_inputs,
     spread_places,
 )
-from impresslearn.store import Store
 
 # How far given features may be from the network's own, as a share of the largest.
 LARGEST_DIFFERENCE = 0.02
@@ -85,16 +84,6 @@ def learn_class_map(trainer: Trainer, tasks: Mapping[str, Any]) -> None:
             )
         tables[learned.name] = trainer.readouts.features((examples, learned.classes), 0, True)
     store.commit_class_map(tables)
-
-
-@torch.no_grad()
-def evidence_of(store: Store, tasks: Sequence[str], values: Tensor | Inputs) -> Tensor | None:
-    """(n, T) what the class map says of prepared inputs; None unless it has all these tasks."""
-    class_map = store.class_map
-    if class_map is None or not tasks or not set(tasks) <= set(class_map.codes):
-        return None
-    features = store.feature_view(0, True).features(store.backbone, values)
-    return class_map.evidence(features, tasks)
 
 
 def _check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:

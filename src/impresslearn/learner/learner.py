@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import numpy as np
 from torch import Tensor, nn
-from typing_extensions import Unpack
 
 from impresslearn.checks import (
     ReadOnlySettings,
@@ -35,16 +34,14 @@ from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import (
     InferenceMethod,
-    InferenceSettings,
     KnownTask,
-    Mixture,
     TaskGuess,
     guess_task,
     guess_tasks,
 )
 from impresslearn.inference.class_map import ClassMap
-from impresslearn.inference.prediction_labels import check_for_several_tasks, check_task_names
-from impresslearn.learner.features import evidence_of, keep_features, learn_class_map
+from impresslearn.inference.prediction_labels import check_task_names
+from impresslearn.learner.features import keep_features, learn_class_map
 from impresslearn.learner.parallel import learn_in_parallel
 from impresslearn.learner.presets import LearnerSettings, Start
 from impresslearn.learner.presets import preset as find_preset
@@ -53,19 +50,16 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.networks.inputs import check_backbone, checked_inputs, spread_rows
+from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, labels_of
-from impresslearn.store import CACHE_BYTES, LearnedTask, Store, TaskInfo, TaskTable, save_file
+from impresslearn.store import CACHE_BYTES, Store, TaskInfo, TaskTable, save_file
 from impresslearn.store.encoded import EncodedTask, OnConflict, commit_encoded, encode_tasks
 from impresslearn.store.mixed_batch import mixed_logits
 from impresslearn.store.store_files import Weights
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
-
-# Inputs of a batch like no task that are asked about one by one, to see whether tasks are mixed.
-ASKED_ALONE = 16
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -440,11 +434,7 @@ class ImpressLearner(ReadOnlySettings):
                 raise InputError(f"per_input infers tasks, task={task!r} names them; leave one out")
             task = [guess.best for guess in self.infer_tasks(Prepared(values))]
         elif task is None:
-            guess = self.infer_task(Prepared(values))
-            if guess.unknown:
-                alone = Prepared(spread_rows(values, ASKED_ALONE))
-                check_for_several_tasks(self.infer_tasks(alone))
-            task = guess.known()
+            task = self.infer_task(Prepared(values)).known()
         if isinstance(task, str):
             learned = self.tasks_.learned(task)
             logits = self._store.view(learned).logits(self.backbone, values)
@@ -487,7 +477,7 @@ class ImpressLearner(ReadOnlySettings):
         *,
         method: InferenceMethod = "auto",
         among: str | Sequence[str] = "all",
-        **settings: Unpack[InferenceSettings],
+        **settings: Any,
     ) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
 
@@ -587,9 +577,8 @@ class ImpressLearner(ReadOnlySettings):
         if is_short and (few := store.index.shortlist(values, one_by_one)):
             among, values = few
         known = self._known_tasks(among)
-        evidence = evidence_of(store, [task.name for task in known], values)
-        about = {"space": store.space, "frozen": store.frozen, "evidence": evidence}
-        return known, values, about
+        about = {"space": store.space, "class_map": store.class_map}
+        return known, values, {"frozen": store.frozen, **about}
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""
@@ -603,14 +592,7 @@ class ImpressLearner(ReadOnlySettings):
         for task in chosen:
             view = partial(self._store.view, task, evict_others=False)
             kinds = {part.kind for part in task.parts}
-            is_mask = task.mask is not None
-            mixes = is_mask or ("masks" in kinds and "deltas" not in kinds)
-            mixture = partial(self._mixture, task) if mixes else None
-            about = task.name, len(task.classes), view, task.profile
-            known.append(KnownTask(*about, mixture, is_mask))
+            mixes = task.mask is not None or ("masks" in kinds and "deltas" not in kinds)
+            mixture = partial(self._store.coefficients, task) if mixes else None
+            known.append(KnownTask(task.name, len(task.classes), view, task.profile, mixture))
         return known
-
-    def _mixture(self, task: LearnedTask) -> Mixture:
-        """The task as a mixture of masks."""
-        numbers = self._store.coefficients(task)
-        return Mixture(numbers.alpha, numbers.output_scale, numbers.residual)

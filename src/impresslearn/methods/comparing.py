@@ -32,9 +32,9 @@ from impresslearn.methods.evaluation import (
     Tasks,
     check_method,
     check_tasks,
+    evaluate,
     images_of,
     print_line,
-    run_evaluation,
 )
 from impresslearn.methods.run_cache import digest, load_run, save_run
 from impresslearn.streams import Task
@@ -64,33 +64,27 @@ class PlannedRun:
         """The name of the run in messages."""
         return f"{label_of(self.method, self.settings)}, seed {self.seed}"
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The settings that the factory gets."""
-        return {name: value for name, value in self.settings.items() if name != "basis"}
-
     def file(self, cache: str | os.PathLike) -> Path:
         """The file of the result; a digest of everything that the result depends on is its name."""
         from impresslearn import __version__
 
-        arguments = (self.factory, self.arguments, self.seed, list(self.tasks), self.num_basis)
+        made_by = (self.factory, dict(self.settings), self.seed, list(self.tasks), self.num_basis)
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", self.method)[:60]
-        key = digest(__version__, *arguments)
+        key = digest(__version__, *made_by)
         return Path(cache).resolve() / f"{name}-seed{self.seed}-{key}.json"
 
     def make(self) -> Any:
         """The method, with nothing learned. Raises InputError if the factory refuses."""
-        arguments = self.arguments
+        seed = {}
         try:
-            parameters = dict(inspect.signature(self.factory).parameters)
+            for each in inspect.signature(self.factory).parameters.values():
+                if each.name == "seed" or each.kind is each.VAR_KEYWORD:
+                    seed = {"seed": self.seed}
         except ValueError:  # a subclass of dict, list and the like has no signature
-            parameters = {}
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        if "seed" in parameters or takes_any:
-            arguments.setdefault("seed", self.seed)
+            pass
         with error_prefix(self.label):
             try:
-                method = self.factory(**arguments)
+                method = self.factory(**seed | dict(self.settings))
             except TypeError as error:
                 line = str(error).replace("got an unexpected keyword argument", "has no argument")
                 raise InputError(f"cannot be made: {line}") from error
@@ -117,8 +111,7 @@ def compare(
 
     - methods: label -> a class or function that makes the method, or a pair of it and its settings.
       It is called with its settings, and with `seed` if it has this parameter or `**settings`. A
-      list among the settings is a grid: every combination of the values of all lists is tried. The
-      setting `basis` sets that argument
+      list among the settings is a grid: every combination of the values of all lists is tried
     - stream: a `Stream`, {task name: (train, test)}, or a function of the seed that returns a
       stream, for other orders or tasks with each seed
     - seeds: a number of seeds, from 0, or the seeds; five or more give intervals and tests
@@ -138,36 +131,38 @@ def compare(
     """
     check_integer("workers", workers, 1)
     check_choice("backend", backend, BACKENDS)
-    planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis, evaluate_on)
     if cache is not None and not isinstance(cache, (str, os.PathLike)):
         raise InputError(f"cache must be the path of a folder, got {shown(cache)}")
-    files = [None if cache is None else run.file(cache) for run in planned]
+    planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis, evaluate_on)
     evaluations: dict[int, Evaluation] = {}
-    for number, file in enumerate(files):
-        if file is not None and (finished := load_run(file)) is not None:
+    jobs = []
+    for number, run in enumerate(planned):
+        file = None if cache is None else run.file(cache)
+        finished = None if file is None else load_run(file)
+        if finished is None:
+            place = f"[{number + 1}/{len(planned)}] {run.label}"
+            jobs.append((number, run, file, place if progress else ""))
+        else:
             evaluations[number] = finished
-    cached = len(evaluations)
     if progress:
-        in_cache = f", {cached} of them in {cache}" if cache is not None else ""
+        in_cache = f", {len(evaluations)} of them in {cache}" if cache is not None else ""
         print_line(
             f"compare: {len(planned)} runs{in_cache}; {min(workers, len(planned))} at a time"
         )
     _check_training(planned, progress)
-    jobs, begun = [], time.time()
-    for number, run in enumerate(planned):
-        if number not in evaluations:
-            place = f"[{number + 1}/{len(planned)}] {run.label}" if progress else ""
-            jobs.append((number, run, files[number], place))
-    for number, evaluation in _work(jobs, workers, backend):
+    begun = time.time()
+    results = in_processes(_do, jobs, min(workers, len(jobs)), backend)
+    for done, (number, evaluation) in enumerate(results, 1):
         evaluations[number] = evaluation
         if progress:
-            score, seconds = percent(evaluation.accuracy), duration(evaluation.seconds)
-            done, elapsed = f"{len(evaluations)} of {len(planned)} done", time.time() - begun
-            if left := len(planned) - len(evaluations):
-                each = elapsed / (len(evaluations) - cached)
-                done += f" after {duration(elapsed)}, {duration(left * each)} left"
-            place = f"[{number + 1}/{len(planned)}] {planned[number].label}"
-            print_line(f"{place}: accuracy {score}, {seconds}; {done}")
+            line = f"[{number + 1}/{len(planned)}] {planned[number].label}: accuracy "
+            line += f"{percent(evaluation.accuracy)}, {duration(evaluation.seconds)}; "
+            line += f"{len(evaluations)} of {len(planned)} done"
+            if done < len(jobs):
+                elapsed = time.time() - begun
+                left = duration((len(jobs) - done) * elapsed / done)
+                line += f" after {duration(elapsed)}, {left} left"
+            print_line(line)
     runs = []
     for number, run in enumerate(planned):
         runs.append(Run(run.method, dict(run.settings), run.seed, evaluations[number]))
@@ -182,25 +177,13 @@ def _planned_runs(
     evaluate_on: Sequence[str] | None,
 ) -> list[PlannedRun]:
     check_mapping("methods", methods, "{label: class or function}, such as {'mine': Mine}")
-    if isinstance(basis, Mapping):
-        for label in basis:
-            check_choice("a method's label in basis", label, methods)
-    chosen = []
-    for label, entry in methods.items():
+    for label in methods:
         check_name(label, "a method's label")
-        factory, grid = entry if isinstance(entry, tuple) else (entry, {})
-        if not callable(factory) or not isinstance(grid, Mapping):
-            raise InputError(
-                f"{label}: give a class or a function that makes the method, as each seed needs a "
-                f"new one, or (function, settings); got {type(factory).__name__}"
-            )
-        count = basis.get(label, 0) if isinstance(basis, Mapping) else basis
-        lists = [value if isinstance(value, list) else [value] for value in grid.values()]
-        for values in itertools.product(*lists):
-            settings = dict(zip(grid, values, strict=True))
-            number = check_integer("basis", settings.get("basis", count), 0)
-            chosen.append((label, factory, settings, number))
-    largest = max(number for *_, number in chosen)
+    counts = basis if isinstance(basis, Mapping) else dict.fromkeys(methods, basis)
+    for label, count in counts.items():
+        check_choice("a method's label in basis", label, methods)
+        check_integer("basis", count, 0)
+    largest = max(counts.values(), default=0)
     streams = {}
     for seed in seeds:
         tasks = check_tasks(stream(seed) if callable(stream) else stream)
@@ -212,27 +195,36 @@ def _planned_runs(
             )
         streams[seed] = others, evaluated
     planned = []
-    for label, factory, settings, number in chosen:
-        for seed, (others, evaluated) in streams.items():
+    for label, entry in methods.items():
+        factory, grid = entry if isinstance(entry, tuple) else (entry, {})
+        if not callable(factory) or not isinstance(grid, Mapping):
+            raise InputError(
+                f"{label}: give a class or a function that makes the method, as each seed needs a "
+                f"new one, or (function, settings); got {type(factory).__name__}"
+            )
+        lists = [value if isinstance(value, list) else [value] for value in grid.values()]
+        for values, seed in itertools.product(itertools.product(*lists), seeds):
+            others, evaluated = streams[seed]
             # All methods learn the same tasks, whatever their number of basis tasks.
-            learned = [*others[:number], *evaluated]
-            planned.append(PlannedRun(label, factory, settings, seed, learned, number))
+            learned = [*others[: counts.get(label, 0)], *evaluated]
+            settings = dict(zip(grid, values, strict=True))
+            run = PlannedRun(label, factory, settings, seed, learned, counts.get(label, 0))
+            planned.append(run)
     return planned
 
 
 def _split(
     tasks: Sequence[Task], largest: int, evaluate_on: Sequence[str] | None
-) -> tuple[list[Task], list[Task]]:
+) -> tuple[Sequence[Task], Sequence[Task]]:
     """The tasks that may be basis tasks, and the tasks that every method learns after them."""
     if evaluate_on is None:
-        return list(tasks[:largest]), list(tasks[largest:])
+        return tasks[:largest], tasks[largest:]
     by_name = {task.name: task for task in tasks}
-    evaluated = []
     for name in evaluate_on:
         if name not in by_name:
             raise InputError(f"evaluate_on has {name!r}, but the stream has no task of this name")
-        evaluated.append(by_name.pop(name))
-    return list(by_name.values()), evaluated
+    others = [task for task in tasks if task.name not in evaluate_on]
+    return others, [by_name[name] for name in evaluate_on]
 
 
 def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
@@ -246,13 +238,11 @@ def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
 
 def _check_training(planned: Sequence[PlannedRun], shown: bool) -> None:
     """Makes each method once, so that errors come before any work; compares training lengths."""
-    images: dict[str, int] = {}
-    checked = set()
+    first_runs: dict[str, PlannedRun] = {}
     for run in planned:
-        label = label_of(run.method, run.settings)
-        if label in checked:
-            continue
-        checked.add(label)
+        first_runs.setdefault(label_of(run.method, run.settings), run)
+    images: dict[str, int] = {}
+    for label, run in first_runs.items():
         count = images_of(run.make(), len(run.tasks[run.num_basis].train))
         if count is not None:
             images[label] = count
@@ -266,23 +256,18 @@ def _check_training(planned: Sequence[PlannedRun], shown: bool) -> None:
         )
 
 
-def _work(
-    jobs: Sequence[tuple[int, PlannedRun, Path | None, str]], workers: int, backend: str
-) -> Iterator[tuple[int, Evaluation]]:
-    """Does the jobs; yields each result as soon as it is there."""
-    if workers == 1 or len(jobs) < 2:
-        for job in jobs:
-            yield _do(*job)
-    else:
-        yield from in_processes(_do, jobs, workers, backend)
-
-
 def in_processes(
     call: Callable[..., Any], jobs: Iterable[Sequence[Any]], workers: int, backend: str
 ) -> Iterator[Any]:
-    """Calls a function with the arguments of each job; yields results as soon as they are there."""
+    """Calls a function with the arguments of each job; yields results as soon as they are there.
+
+    A single worker is this process.
+    """
     from joblib import Parallel, delayed
 
+    if workers < 2:
+        yield from itertools.starmap(call, jobs)
+        return
     if backend == "ray":
         try:
             from ray.util.joblib import register_ray
@@ -301,7 +286,7 @@ def _do(number: int, run: PlannedRun, file: Path | None, place: str) -> tuple[in
     """One run, in any process; `place` starts its lines of progress, and none come without it."""
     method = run.make()
     with error_prefix(run.label):
-        evaluation = run_evaluation(method, run.tasks, run.num_basis, place)
+        evaluation = evaluate(method, run.tasks, basis=run.num_basis, progress=place)
     if file is not None:
         about = {"method": run.method, "settings": dict(run.settings), "seed": run.seed}
         save_run(file, about, evaluation)

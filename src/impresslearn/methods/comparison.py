@@ -8,7 +8,7 @@ values (`impresslearn.statistics`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import isnan
 from statistics import fmean
@@ -18,7 +18,7 @@ from impresslearn.checks import check_choice
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.methods.evaluation import MEASURES, Evaluation
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
-from impresslearn.tables import ABSENT, Table, format_interval, format_value
+from impresslearn.tables import ABSENT, Table, format_interval, format_value, table_of
 
 Row = dict[str, Any]
 ROWS = ("tasks", "runs", "matrix")
@@ -38,11 +38,6 @@ class Run:
     settings: Mapping[str, Any]
     seed: int
     evaluation: Evaluation
-
-    @property
-    def label(self) -> str:
-        """The method and its settings."""
-        return label_of(self.method, self.settings)
 
     def columns(self) -> Row:
         """Method, settings and seed as plain values."""
@@ -67,7 +62,7 @@ class Comparison:
         """The runs by method and settings, one per seed."""
         groups: dict[str, list[Run]] = {}
         for run in self.runs:
-            groups.setdefault(run.label, []).append(run)
+            groups.setdefault(label_of(run.method, run.settings), []).append(run)
         return groups
 
     def rows(self, of: str = "tasks") -> list[Row]:
@@ -129,17 +124,14 @@ class Comparison:
         than five seeds, and if all seeds have the same difference.
         """
         rows: list[Row] = []
-        for method, against in combinations(self.groups, 2):
-            pair = []
-            for label in (method, against):
-                pair.append([run.evaluation.accuracy for run in self.groups[label]])
-            difference, p_value = paired_test(*pair)
-            row: Row = {"method": method, "against": against, "difference": difference.mean}
+        draws = {label: summary.draws for label, summary in self.means().items() if summary}
+        for method, against in combinations(draws, 2):
+            difference, p_value = paired_test(draws[method], draws[against])
+            row = {"method": method, "against": against, "difference": difference.mean}
             row |= {"half_width": difference.half_width, "p_value": p_value, "p_holm": None}
             rows.append(row | {"n": len(difference.draws)})
         tested = [row for row in rows if row["p_value"] is not None]
-        corrected = holm([row["p_value"] for row in tested])
-        for row, p_value in zip(tested, corrected, strict=True):
+        for row, p_value in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
             row["p_holm"] = p_value
         return rows
 
@@ -162,11 +154,8 @@ class Comparison:
         """An Altair chart of the average accuracy over the tasks learned so far, and over bytes."""
         import altair as alt
 
-        from impresslearn.plotting import (  # Altair takes a second to import
-            line_chart,
-            mark_of,
-            styled,
-        )
+        # Altair takes a second to import.
+        from impresslearn.plotting import line_chart, mark_of, styled
 
         so_far: list[Row] = []
         at_end: list[Row] = []
@@ -176,10 +165,9 @@ class Comparison:
                 averages = [fmean(each.matrix[learned][:learned]) for each in evaluations]
                 row: Row = {"method": label, "learned": learned}
                 so_far.append(row | mark_of("accuracy", summarise(averages)))
-        sizes, accuracies = self.means("bytes_per_task"), self.means("accuracy")
-        for label, size in sizes.items():
-            accuracy = accuracies[label]
-            if size is not None and accuracy is not None:
+        accuracies = self.means("accuracy")
+        for label, size in self.means("bytes_per_task").items():
+            if size and (accuracy := accuracies[label]):
                 row = {"method": label, "bytes": size.mean}
                 at_end.append(row | mark_of("accuracy", accuracy))
         shown = "bands: 95% t interval" if self._seeds >= MIN_DRAWS else "points: single seeds"
@@ -204,19 +192,17 @@ class Comparison:
 
         from impresslearn.plotting import heatmap, styled
 
+        check_choice("measure", measure, MEASURES)
         cells: dict[str, dict[tuple[Any, Any], list[float]]] = {}
-        for run in self.runs:
-            value = getattr(run.evaluation, check_choice("measure", measure, MEASURES))
-            if value is not None and x in run.settings and y in run.settings:
-                place = (run.settings[x], run.settings[y])
-                cells.setdefault(run.method, {}).setdefault(place, []).append(value)
+        for row in self.rows("runs"):
+            if None not in (row.get(x), row.get(y), row[measure]):
+                own = cells.setdefault(row["method"], {})
+                own.setdefault((row[x], row[y]), []).append(row[measure])
         if not cells:
             raise InputError(f"no run has {measure} and the settings {x}, {y}; give `compare` both")
         charts = []
         for method, values in cells.items():
-            rows = []
-            for (at_x, at_y), draws in values.items():
-                rows.append({x: at_x, y: at_y, measure: fmean(draws)})
+            rows = [{x: at[0], y: at[1], measure: fmean(each)} for at, each in values.items()]
             charts.append(heatmap(rows, x, y, measure, title=method))
         return styled(alt.hconcat(*charts), description=f"{measure} over {x} and {y}")
 
@@ -227,14 +213,16 @@ class Comparison:
     def _means_table(self) -> Table:
         names = list(dict.fromkeys(name for run in self.runs for name in run.settings))
         summaries = {measure: self.means(measure) for measure in SHOWN}
-        # A column in which no method has a value says nothing.
-        measures = [measure for measure in SHOWN if any(summaries[measure].values())]
         rows = []
         for label, runs in self.groups.items():
             columns = runs[0].columns()
-            settings = [format_value(name, columns.get(name)) for name in names]
-            cells = [_cell(measure, summaries[measure][label]) for measure in measures]
-            rows.append((runs[0].method, *settings, *cells))
+            row: Row = {"method": runs[0].method}
+            row |= {name: format_value(name, columns.get(name)) for name in names}
+            for measure, means in summaries.items():
+                # A column in which no method has a value says nothing.
+                if any(means.values()):
+                    row[measure] = _cell(measure, means[label])
+            rows.append(row)
         evaluation = self.runs[0].evaluation
         learned = len(evaluation.tasks) - evaluation.num_basis
         note = f"Means over {_counted(self._seeds)} (n counts seeds) of {learned} learned tasks"
@@ -242,9 +230,8 @@ class Comparison:
             note += "; ± half a 95% t interval over seeds"
         elif self._seeds > 1:
             note += f"; in brackets each seed, as fewer than {MIN_DRAWS} give no interval"
-        header = tuple(name.replace("_", " ") for name in ("method", *names, *measures))
-        numeric = (False, *[True] * (len(header) - 1))
-        return Table(header, tuple(rows), numeric, note=f"{note}.")
+        table = table_of(rows, note=f"{note}.")
+        return replace(table, numeric=(False, *[True] * (len(rows[0]) - 1)))
 
     def _tests_table(self) -> Table | None:
         tests = self.tests()
@@ -255,16 +242,11 @@ class Comparison:
             difference = format_value("difference", row["difference"])
             if row["half_width"]:
                 difference = format_interval("difference", row["difference"], row["half_width"])
-            p_values = [format_value("p_value", row[name]) for name in ("p_value", "p_holm")]
-            rows.append((row["method"], row["against"], difference, *p_values))
-        return Table(
-            header=("method", "against", "difference", "p", "p (Holm)"),
-            rows=tuple(rows),
-            numeric=(False, False, True, True, True),
-            title="Differences of accuracy",
-            note=f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
-            "corrected by Holm.",
-        )
+            keys = ("method", "against", "difference", "p_value", "p_holm")
+            shown = row | {"difference": difference}
+            rows.append({key: shown[key] for key in keys})
+        note = f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
+        return table_of(rows, "Differences of accuracy", f"{note}corrected by Holm.")
 
 
 def _counted(seeds: int) -> str:

@@ -1,7 +1,10 @@
-"""Evaluates one method on a stream: `evaluate`, and the `Evaluation` that it returns.
+"""Evaluates one method on a stream: `evaluate` and `class_incremental`, and what they return.
 
 A method is any object with the verbs of `Method`, the library's or your own. It learns the tasks in
 turn. Before the first task and after each task its accuracy on every task is measured.
+
+`class_incremental` asks for labels of single inputs among the classes of all tasks (Class-IL) and
+among those of the named task (Task-IL; van de Ven and Tolias 2019). `evaluate` names the task.
 
 Measures are computed from an accuracy matrix R of T + 1 rows of T accuracies. Row i holds the
 accuracy on every task, in the order of learning, after i tasks; row 0 is the state before any task.
@@ -13,7 +16,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from statistics import fmean
@@ -37,9 +40,11 @@ MEASURES = (
     *("accuracy", "basis_accuracy", "average_accuracy", "forgetting", "backward_transfer"),
     *("forward_transfer", "bytes_per_task", "images_per_task", "seconds"),
 )
+SINGLE_INPUTS = ("class_il", "task_il", "task_accuracy", "unknown")
 
 Row = dict[str, Any]
 Tasks = Mapping[str, Sequence[Any]] | Sequence[Task]
+Ask = Callable[[Any, str, Any], dict[str, np.ndarray]]
 
 
 class Method(Protocol):
@@ -50,8 +55,7 @@ class Method(Protocol):
     - `score(data, task)`: the accuracy in [0, 1]; give it if it is faster than `predict`
     - `learn_basis(name, data)`: learns one of the basis tasks, which come first
     - `zero_shot_score(data, classes)`: the accuracy on an unlearned task, for forward transfer
-    - `tasks_`: task name -> an object with `bytes`, and perhaps `role` and `breakdown` (bytes by
-      part)
+    - `tasks_`: task name -> an object with `bytes`, and perhaps `breakdown` (bytes by part)
     - `recipe`: the `Recipe` of task training, to compare training lengths
     - `progress`: `compare` sets it to False
     """
@@ -80,7 +84,7 @@ class Evaluation:
     - tasks: names, in the order they were learned
     - num_basis: the number of basis tasks among them, which come first
     - matrix: T + 1 rows of T accuracies, row i after i learned tasks; NaN where unknown
-    - bytes, roles, breakdown: by task name, as far as the method has them
+    - bytes, breakdown: by task name, as far as the method has them
     - images_per_task: training steps × batch size, the mean over the learned tasks; None if unknown
     - seconds: of all learning and scoring
     """
@@ -89,7 +93,6 @@ class Evaluation:
     num_basis: int
     matrix: tuple[tuple[float, ...], ...]
     bytes: Mapping[str, float]
-    roles: Mapping[str, str]
     breakdown: Mapping[str, Mapping[str, float]]
     images_per_task: float | None
     seconds: float
@@ -158,9 +161,9 @@ class Evaluation:
     def rows(self) -> list[Row]:
         """A plain row per task.
 
-        Keys: task, phase ("basis" or "learned"), role, accuracy_before and accuracy_learned (just
-        before and after learning), accuracy (at the end), bytes, and bytes_PART for each part of
-        the breakdown. Unknown values are None.
+        Keys: task, phase ("basis" or "learned"), accuracy_before and accuracy_learned (just before
+        and after learning), accuracy (at the end), bytes, and bytes_PART for each part of the
+        breakdown. Unknown values are None.
         """
         rows = []
         for place, task in enumerate(self.tasks):
@@ -168,7 +171,6 @@ class Evaluation:
             row: Row = {
                 "task": task,
                 "phase": "basis" if place < self.num_basis else "learned",
-                "role": self.roles.get(task),
                 "accuracy_before": None if math.isnan(before) else before,
                 "accuracy_learned": self.matrix[place + 1][place],
                 "accuracy": self.matrix[-1][place],
@@ -197,7 +199,7 @@ class Evaluation:
 
 @clear_calls
 def evaluate(
-    method: Method, stream: Tasks, *, basis: int = 0, progress: bool = False
+    method: Method, stream: Tasks, *, basis: int = 0, progress: bool | str = False
 ) -> Evaluation:
     """Learns a stream task by task and measures the accuracy on all tasks before and after each.
 
@@ -205,7 +207,7 @@ def evaluate(
     - stream: a `Stream`, part of a stream, or {task name: (train, test)}; at least two tasks
     - basis: number of basis tasks, which come first; the method's `learn_basis`, if it has this
       verb, learns them
-    - progress: whether to print a line before each task
+    - progress: whether to print a line before each task, or how such lines begin
 
     Raises InputError for a method without the verbs, scores outside [0, 1], and predictions that
     are not one label per input. Errors name the method and the task.
@@ -214,18 +216,9 @@ def evaluate(
     if check_integer("basis", basis, 0) > len(tasks):
         raise InputError(f"basis = {basis}, but there are only {len(tasks)} tasks in the stream")
     check_method(method)
-    return run_evaluation(method, tasks, basis, type(method).__name__ if progress else "")
-
-
-def run_evaluation(
-    method: Any, tasks: Sequence[Task], num_basis: int, place: str = ""
-) -> Evaluation:
-    """`evaluate` on checked tasks; `place` starts the lines of progress, and none come without it.
-
-    Raises InputError for fewer than two tasks.
-    """
     if len(tasks) < 2:
         raise InputError(f"an evaluation needs at least two tasks, got {len(tasks)}")
+    place = type(method).__name__ if progress is True else progress
     started = time.perf_counter()
     images: list[int | None] = []
     matrix: list[list[float]] = []
@@ -238,8 +231,7 @@ def run_evaluation(
     def accuracies(learned: int) -> list[float]:
         row = []
         for number, task in enumerate(tasks):
-            measure = _accuracy if number < learned else _zero_shot_accuracy
-            row.append(measure(method, task, test_set(number)))
+            row.append(_accuracy(method, task, test_set(number), number < learned))
         return row
 
     for number, task in enumerate(tasks):
@@ -247,31 +239,26 @@ def run_evaluation(
             print_line(f"{place}: task {number + 1}/{len(tasks)} {task.name}")
         if number == 0:
             matrix.append(accuracies(0))
-        is_basis = number < num_basis and hasattr(method, "learn_basis")
+        is_basis = number < basis and hasattr(method, "learn_basis")
         verb = "learn_basis" if is_basis else "learn_task"
         train = task.train
         learn(method, verb, task.name, train)
-        if number >= num_basis:
+        if number >= basis:
             images.append(images_of(method, len(train)))
         matrix.append(accuracies(number + 1))
-    sizes, roles, breakdown = {}, {}, {}
-    infos = getattr(method, "tasks_", {})
+    sizes, breakdown = {}, {}
     names = tuple(task.name for task in tasks)
     for name in names:
-        info: Any = infos.get(name)
+        info: Any = getattr(method, "tasks_", {}).get(name)
         if getattr(info, "bytes", None) is not None:
             sizes[name] = check_number(f"task {name!r}: bytes", info.bytes, 0)
-        if hasattr(info, "role"):
-            roles[name] = info.role
-        if hasattr(info, "breakdown"):
-            breakdown[name] = dict(info.breakdown)
+        breakdown[name] = dict(getattr(info, "breakdown", {}))
     trained = [count for count in images if count is not None]
     return Evaluation(
         tasks=names,
-        num_basis=num_basis,
+        num_basis=basis,
         matrix=tuple(map(tuple, matrix)),
         bytes=sizes,
-        roles=roles,
         breakdown=breakdown,
         images_per_task=fmean(trained) if trained and len(trained) == len(images) else None,
         seconds=time.perf_counter() - started,
@@ -313,22 +300,6 @@ def print_line(line: str) -> None:
     print(visible(line), file=sys.stderr, flush=True)
 
 
-def inputs_and_labels(test: LabelledData) -> Iterator[tuple[Any, np.ndarray]]:
-    """A test set in the parts that methods are asked about at once."""
-    for start in range(0, len(test), PREDICTED_AT_ONCE):
-        places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
-        yield test.inputs_at(places), test.labels[places]
-
-
-def check_labels(method: Any, place: str, predicted: np.ndarray, labels: np.ndarray) -> None:
-    """Raises InputError for anything but a label per input."""
-    if predicted.shape != labels.shape:
-        raise InputError(
-            f"{place}: predict of {type(method).__name__} must give labels of shape "
-            f"{labels.shape} for {len(labels)} inputs, got shape {predicted.shape}"
-        )
-
-
 def _bytes_of(test: LabelledData) -> int:
     return test.inputs.nbytes if isinstance(test, Examples) else 1
 
@@ -339,34 +310,128 @@ def learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
         getattr(method, verb)(name, train)
 
 
-def _zero_shot_accuracy(method: Any, task: Task, test: LabelledData) -> float:
-    """The accuracy on a task that is not learned; NaN where the method cannot answer."""
-    if not hasattr(method, "zero_shot_score"):
+def _accuracy(method: Any, task: Task, test: LabelledData, learned: bool) -> float:
+    """The accuracy on a task, by a score of the method or from its predictions.
+
+    NaN for a task that is not learned, where the method cannot answer.
+    """
+    kind, place = type(method).__name__, f"task {task.name!r}"
+    verb = "score" if learned else "zero_shot_score"
+    if hasattr(method, verb):
+        with users_code(lambda: f"{place}: {verb} of {kind}"):
+            value = getattr(method, verb)(test, task.name if learned else task.classes)
+        if not isinstance(value, Real) or not 0 <= float(value) <= 1:
+            raise InputError(f"{place}: {kind} must give an accuracy in [0, 1], got {value!r}")
+        return float(value)
+    if not learned:
         return math.nan
-    with users_code(lambda: f"task {task.name!r}: zero_shot_score of {type(method).__name__}"):
-        value = method.zero_shot_score(test, task.classes)
-    return _checked(method, task, value)
+    return _measured(method, task, test, _answer_named)["task_il"]
 
 
-def _accuracy(method: Any, task: Task, test: LabelledData) -> float:
-    """The accuracy on a learned task, by `score` or else from predictions."""
-    kind = type(method).__name__
-    if hasattr(method, "score"):
-        with users_code(lambda: f"task {task.name!r}: score of {kind}"):
-            return _checked(method, task, method.score(test, task.name))
-    right = 0
-    for inputs, labels in inputs_and_labels(test):
-        with users_code(lambda: f"task {task.name!r}: predict of {kind}"):
-            predicted = np.asarray(method.predict(inputs, task.name))
-        check_labels(method, f"task {task.name!r}", predicted, labels)
-        right += int((predicted == labels).sum())
-    return right / len(test)
+def _measured(method: Any, task: Task, test: LabelledData, ask: Ask) -> dict[str, float]:
+    """The means over a test set of what `ask` answers; of labels, the share that is right.
+
+    Raises InputError for anything but an answer per input.
+    """
+    kind, place = type(method).__name__, f"task {task.name!r}"
+    if not len(test):
+        raise InputError(f"{place} has no test inputs")
+    parts: dict[str, list[np.ndarray]] = {}
+    for start in range(0, len(test), PREDICTED_AT_ONCE):
+        places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
+        labels = test.labels[places]
+        with error_prefix(place), users_code(lambda: f"predict of {kind}"):
+            answers = ask(method, task.name, test.inputs_at(places))
+        for name, values in answers.items():
+            if values.shape != labels.shape:
+                raise InputError(
+                    f"{place}: predict of {kind} must give labels of shape {labels.shape} for "
+                    f"{len(labels)} inputs, got shape {values.shape}"
+                )
+            right = values == labels if name in ("class_il", "task_il") else values
+            parts.setdefault(name, []).append(right)
+    return {name: float(np.concatenate(each).mean()) for name, each in parts.items()}
 
 
-def _checked(method: Any, task: Task, value: Any) -> float:
-    if not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        kind = type(method).__name__
-        raise InputError(
-            f"task {task.name!r}: {kind} must give an accuracy in [0, 1], got {value!r}"
-        )
-    return float(value)
+@dataclass(frozen=True)
+class ClassIncremental:
+    """Accuracies on single inputs after all tasks, without and with the name of the task.
+
+    - rows: one per task: task; inputs, their number; class_il and task_il, the accuracies without
+      and with the name; task_accuracy, how often the most likely task is right; unknown, the share
+      that looks like none of the tasks. The last two are None for a method that infers no task.
+
+    Inputs that look like none of the tasks count in class_il with their most likely task.
+    """
+
+    rows: tuple[Row, ...]
+
+    def summary(self) -> Row:
+        """The means of the measures over the tasks; None where a method infers no task."""
+        means: Row = {}
+        for name in SINGLE_INPUTS:
+            values = [row[name] for row in self.rows if row[name] is not None]
+            means[name] = fmean(values) if values else None
+        return means
+
+    def table(self) -> Table:
+        """A row per task, and their mean."""
+        total = {"task": "mean", "inputs": sum(row["inputs"] for row in self.rows)}
+        return table_of([*self.rows, total | self.summary()])
+
+    def __str__(self) -> str:
+        return self.table().text(80)
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
+def class_incremental(method: Any, stream: Tasks, *, progress: bool = False) -> ClassIncremental:
+    """Learns the tasks of a stream that a method has not learned, and asks it about single inputs.
+
+    - method: an object with `learn_task(name, data)`, `predict(inputs, task)` and, to infer tasks,
+      `infer_tasks(inputs)`, which gives a `TaskGuess` for each input. For a method without this
+      verb `predict(inputs, None)` gives labels among the classes of all tasks, one input at a time
+    - stream: a `Stream`, part of a stream, or {task name: (train, test)}; a label that several
+      tasks have is one class
+    - progress: whether to print a line before each task
+
+    Raises InputError as `evaluate`.
+    Source: van de Ven and Tolias, "Three scenarios for continual learning" (2019).
+    """
+    tasks = check_tasks(stream)
+    check_method(method)
+    if not tasks:
+        raise InputError("the stream has no task")
+    place = type(method).__name__
+    known = getattr(method, "tasks_", {})
+    for number, task in enumerate(tasks):
+        if task.name in known:
+            continue
+        if progress:
+            print_line(f"{place}: task {number + 1}/{len(tasks)} {task.name}")
+        learn(method, "learn_task", task.name, task.train)
+    rows = []
+    for task in tasks:
+        test = task.test
+        row: Row = {"task": task.name, "inputs": len(test)} | dict.fromkeys(SINGLE_INPUTS)
+        rows.append(row | _measured(method, task, test, _answers))
+    return ClassIncremental(tuple(rows))
+
+
+def _answer_named(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
+    return {"task_il": np.asarray(method.predict(inputs, name))}
+
+
+def _answers(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
+    """Labels without and with the task's name, whether it was inferred right, and unknown."""
+    named = _answer_named(method, name, inputs)
+    if not hasattr(method, "infer_tasks"):
+        return {"class_il": np.asarray(method.predict(inputs, None)), **named}
+    guesses = method.infer_tasks(inputs)
+    best = [guess.best for guess in guesses]
+    return named | {
+        "class_il": np.asarray(method.predict(inputs, best)),
+        "task_accuracy": np.array([task == name for task in best]),
+        "unknown": np.array([guess.unknown for guess in guesses]),
+    }

@@ -28,13 +28,8 @@ from impresslearn.networks import Backbone
 
 INSTALLED = [str(Path(__file__).parents[1])]
 INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
+CODE = (FunctionType, staticmethod, classmethod, property)
 PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
-# Attributes that Python adds to classes, which say where they were written but not what they do.
-NOT_CODE = {
-    *("__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__"),
-    *("__static_attributes__", "__annotations__", "__annotate_func__", "__annotations_cache__"),
-    *("__abstractmethods__", "_abc_impl", "__qualname__"),
-}
 
 
 def load_run(file: Path) -> Evaluation | None:
@@ -113,12 +108,12 @@ def _contents(value: Any) -> list[Any] | None:
         named = [value.__module__, value.__qualname__]
         if _is_installed(value.__module__):
             return named
-        attributes = {name: vars(value)[name] for name in sorted(set(vars(value)) - NOT_CODE)}
-        return [*named, list(value.__bases__), attributes]
-    if isinstance(value, (staticmethod, classmethod)):
-        return [value.__func__]
-    if isinstance(value, property):
-        return [value.fget, value.fset]
+        # Python's other attributes say where a class was written but not what it does.
+        own = sorted(name for name in vars(value) if not name.startswith(("__", "_abc")))
+        verbs = [each for each in vars(value).values() if isinstance(each, CODE)]
+        return [*named, list(value.__bases__), {name: vars(value)[name] for name in own}, verbs]
+    if isinstance(value, CODE):
+        return [getattr(value, name, None) for name in ("__func__", "fget", "fset")]
     if isinstance(value, torch.nn.Module):
         return [type(value), vars(value) | {"training": None}]
     if isinstance(value, (set, frozenset)):

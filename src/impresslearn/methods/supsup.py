@@ -1,4 +1,8 @@
-"""SupSup (Wortsman et al. 2020): each task trains and uses one mask."""
+"""Methods that train a mask for every task: all of it, or its head.
+
+SupSup (Wortsman et al. 2020) has one mask per task. The hybrid of the paper's appendix combines
+ImpressLearn's body, coefficients of shared masks, with SupSup's head.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from typing_extensions import Unpack
 
 from impresslearn.checks import ReadOnlySettings, check_known
+from impresslearn.coefficients.masks import equal_alphas, mix
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label
-from impresslearn.inference import InferenceSettings, TaskGuess
+from impresslearn.errors import InputError
+from impresslearn.inference import TaskGuess
 from impresslearn.learner import ImpressLearner
+from impresslearn.masks import PopupScores
+from impresslearn.masks.bank import MaskBank
+from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.edge_popup import POPUP_RECIPE
-from impresslearn.methods.finetuning import LENGTH
+from impresslearn.masks.sparsity import ones_per_layer
+from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head
 from impresslearn.networks import Backbone
 from impresslearn.store import TaskTable
+from impresslearn.store.tasks import check_new_name, tensor_bytes
+from impresslearn.training.loop import Recipe, Trainable, Weights
 
 # Edge-popup at the rate of basis tasks, for the same number of images as every other method.
 SUPSUP_RECIPE = POPUP_RECIPE.changed(LENGTH)
+HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **LENGTH)
 # The settings of `ImpressLearner` that concern trained masks.
 MASK_SETTINGS = (
     *("sparsity", "allocation", "basis_recipe", "score_rule"),
@@ -43,7 +55,7 @@ class SupSup(ReadOnlySettings):
     def __init__(
         self, backbone: Backbone, *, precision: Precision = "float32", **settings: Any
     ) -> None:
-        check_mask_settings("SupSup", settings, "precision")
+        _check_settings("SupSup", settings, "precision")
         settings.setdefault("basis_recipe", SUPSUP_RECIPE)
         # A basis task of ImpressLearner is a task of SupSup: a mask that edge-popup trains.
         self._learner = ImpressLearner(backbone, precision=precision, **settings)
@@ -78,7 +90,7 @@ class SupSup(ReadOnlySettings):
         """Accuracy of the equal mixture of all masks on an unlearned task."""
         return self._learner.zero_shot_score(data, classes)
 
-    def infer_task(self, inputs: Any, **settings: Unpack[InferenceSettings]) -> TaskGuess:
+    def infer_task(self, inputs: Any, **settings: Any) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), as `ImpressLearner` infers it.
 
         - settings: as there; SupSup's paper uses `method="one_shot"`
@@ -86,7 +98,81 @@ class SupSup(ReadOnlySettings):
         return self._learner.infer_task(inputs, **settings)
 
 
-def check_mask_settings(method: str, settings: Mapping[str, Any], *more: str) -> None:
+class Hybrid(FineTuning):
+    """Learns coefficients for the hidden layers and a mask for the head, task by task.
+
+    All layers but the last combine the bank's masks. Edge-popup trains the mask of the last layer
+    at the same time.
+
+    - backbone: the frozen network, with at least two maskable layers and one head for all tasks
+    - bank: masks to combine; empty by default, for `learn_basis` to fill
+    - recipe: of the training of coefficients and heads
+    - settings: as in `SupSup`, without precision; sparsity and allocation also apply to heads
+
+    Raises InputError for another backbone. Source: the paper's appendix "Hybrid ImpressLearn".
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        bank: MaskBank | None = None,
+        *,
+        recipe: Recipe = HYBRID_RECIPE,
+        **settings: Any,
+    ) -> None:
+        require_shared_head("Hybrid", backbone)
+        if len(backbone.layers) < 2:
+            raise InputError("a hybrid needs a body and a head: at least two maskable layers")
+        _check_settings("Hybrid", settings)
+        self._learner = ImpressLearner(backbone, bank=bank, **settings)
+        self.settings, self.bank_ = self._learner.settings, self._learner.bank_
+        super().__init__(
+            backbone,
+            recipe=recipe,
+            seed=self.settings.seed,
+            preprocessing=self.settings.preprocessing,
+            progress=self._learner.progress,
+            make_trainable=self._trainable,
+        )
+        layers, sparsity = backbone.layers, self.settings.sparsity
+        self._head_ones = ones_per_layer(layers, sparsity, self.settings.allocation)[-1]
+
+    def learn_basis(self, name: str, data: Any) -> Hybrid:
+        """Trains an impression on a task and adds it to the bank; the task keeps that mask."""
+        check_new_name(name, self.tasks_)
+        self._learner.progress = self.progress
+        self._learner.learn_basis(name, data)
+        self._infos[name] = self._learner.tasks_[name]
+        self._views[name] = self._learner.task_model(name).view
+        return self
+
+    def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
+        """Accuracy of the equal mixture of all masks on an unlearned task."""
+        return self._learner.zero_shot_score(data, classes)
+
+    def _trainable(self, examples: int) -> Trainable:
+        backbone, head = self.backbone, self.backbone.layers[-1]
+        *alphas, last = equal_alphas(self.bank_)
+        for alpha in alphas:
+            alpha.requires_grad_(True)
+        ones, device = [self._head_ones], backbone.device
+        scores = PopupScores.create([head], ones, self.seed, "score", device)
+
+        def weights() -> tuple[Weights, float]:
+            # The mixture covers the last layer too; the weights under the head's mask replace it.
+            mixed = mix(self.bank_, backbone.weights, [*alphas, last])
+            return mixed | scores.weights(backbone.weights), 0.0
+
+        def result() -> tuple[Weights, int]:
+            # The head's mask costs what the codec makes of it; the coefficients are float32.
+            mask = scores.masks()[head.name].reshape(head.units, -1)
+            size = tensor_bytes(alphas) + len(encode_mask([mask.cpu().numpy()]))
+            return weights()[0], size
+
+        return Trainable([*alphas, *scores.tensors], weights, result)
+
+
+def _check_settings(method: str, settings: Mapping[str, Any], *more: str) -> None:
     """Raises InputError for a setting that is not in `MASK_SETTINGS`; more: others that it has."""
     for name in settings:
         check_known(f"{method} has no setting", name, (*MASK_SETTINGS, *more))

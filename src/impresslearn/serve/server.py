@@ -195,7 +195,8 @@ class Service:
             predictions = self._predictions(inputs, [guess.best] * len(inputs), request.logits)
             labels, logits = predictions.labels, predictions.logits
         ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])
-        properties = {"task": guess.task, "unknown": guess.unknown}
+        names = ("task", "unknown", "entropy", "margin")
+        properties = {name: getattr(guess, name) for name in names}
         changed = {"posterior": dict(ranked[: request.top]), "labels": labels, "logits": logits}
         return Inference(**(vars(guess) | properties | changed))
 

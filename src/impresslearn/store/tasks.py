@@ -152,7 +152,7 @@ class TaskRow:
             form["coded_statistics"] = statistics.code is not None
         if isinstance(profile, FeatureProfile):
             form["profile"] = "features"
-        elif profile.inputs and profile.inputs.has_few_features:
+        elif profile.has_few_features:
             form["profile"] = "values"
         content = None if statistics is None else statistics.content
         return replace(self, form=to_json(form), statistics=content, profile=profile.encode())
