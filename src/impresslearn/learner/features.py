@@ -14,6 +14,7 @@ from impresslearn.data import Examples, Features, Inputs, as_inputs, as_network_
 from impresslearn.data.examples import raw
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError
+from impresslearn.learner.readouts import features_of, networks_of, targets_of
 from impresslearn.learner.trainer import Trainer
 from impresslearn.networks.inputs import (
     PASSED,
@@ -39,7 +40,7 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
             f"the features of {backbone.name} depend on the batch that they are computed in, by "
             "its batch norms, so they cannot be kept; give the inputs themselves"
         )
-    num_masks, residual = trainer.readouts.networks(store.last_projection()[1])
+    networks = networks_of(store, trainer.settings, store.last_projection()[1])
     # Labels do not count: one for all inputs makes examples of them.
     given = inputs.data if isinstance(inputs, Prepared) else inputs
     given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given
@@ -52,11 +53,11 @@ def keep_features(trainer: Trainer, inputs: Any, values: Any = None) -> Features
         check_passes(backbone, some_inputs(examples, PASSED))
     places = spread_places(len(examples), PASSED)
     some = examples if values is None else examples.subset(places)
-    computed, _ = trainer.readouts.features((some, (0,)), num_masks, residual)
+    computed = features_of(store, some, *networks)
     if values is not None:
         values = as_inputs(values).to(backbone.device)
         _check_values(values, computed, len(examples), places)
-    keys = store.feature_view(num_masks, residual).feature_keys or ()
+    keys = store.feature_view(*networks).feature_keys or ()
     form = trainer.raw_form(data, examples)
     kept = computed if values is None else values
     return Features(kept, examples.inputs, backbone.identity, keys, form)
@@ -83,7 +84,8 @@ def learn_class_map(trainer: Trainer, tasks: Mapping[str, Any]) -> None:
                 f"task {given!r} is told apart by examples of all its classes, {learned.classes}, "
                 f"and no others; the data have {tuple(classes_of(examples.labels))}"
             )
-        tables[learned.name] = trainer.readouts.features((examples, learned.classes), 0, True)
+        targets = targets_of((examples, learned.classes))
+        tables[learned.name] = features_of(store, examples, 0, True), targets
     store.commit_class_map(tables)
 
 

@@ -48,7 +48,7 @@ from impresslearn.learner.features import evidence_of, keep_features, learn_clas
 from impresslearn.learner.parallel import learn_in_parallel
 from impresslearn.learner.presets import LearnerSettings, Start
 from impresslearn.learner.presets import preset as find_preset
-from impresslearn.learner.trainer import Note, Trainer
+from impresslearn.learner.trainer import Note, Trainer, known_form
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
@@ -193,10 +193,7 @@ class ImpressLearner(ReadOnlySettings):
         # If a task was learned from floats 0 to 255 and later gets uint8, the inputs would be
         # scaled to [0, 1] without a warning; the reverse, and a table whose columns come in another
         # order, fail without one too.
-        first = self.tasks_.first()
-        history = {} if first is None else first.history
-        form = {**history.get("recipe", {}), **history.get("metrics", {})}
-        return with_form(self.settings.preprocessing, form)
+        return with_form(self.settings.preprocessing, known_form(self._store) or {})
 
     @property
     def shared_statistics_(self) -> Statistics | None:

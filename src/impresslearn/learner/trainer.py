@@ -26,7 +26,6 @@ from impresslearn.data import (
     Features,
     Inputs,
     Preprocessing,
-    classes_of,
     grown_classes,
     to_batches,
 )
@@ -35,12 +34,13 @@ from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share
 from impresslearn.learner.presets import LearnerSettings
 from impresslearn.learner.readouts import (
-    UNCHANGED,
     NewTask,
-    Readouts,
-    Stages,
+    TaskReadout,
     UnreadableFeaturesError,
     does_not_fit,
+    features_of,
+    keep_projection,
+    networks_of,
     room_of,
 )
 from impresslearn.masks import PopupScores, trainable_scores
@@ -55,7 +55,7 @@ from impresslearn.networks.inputs import (
     training_examples,
 )
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.store import Store
+from impresslearn.store import LearnedTask, Store
 from impresslearn.store.tasks import TrainingRun
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve, stacks
@@ -68,8 +68,6 @@ MAX_EXCESS, MAX_TRIALS = 0.1, 4
 CHANCE_LOSS_RATIO = 0.98
 # JSON values that a caller keeps in a task's history.
 Note = Mapping[str, Any]
-# What a training gave: numbers, norm statistics, how it ended, and the budget that it kept to.
-Fitted = tuple[Coefficients, TrainingPhase, FitResult, Budget | None]
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class Trainer:
             recipes[name] = settings.mask_recipe(seed)
             heads.append(head)
             results.append(result)
-        metrics = self.metrics(about, started, len(examples), results[0])
+        metrics = metrics_of(started, examples, results[0]) | about
         run = TrainingRun(examples, classes, phases[0], metrics)
         store.commit_basis(masks, recipes, run, heads[0], settings.precision)
         self.warn_if_at_chance(names[0], (examples, classes), results[0])
@@ -168,14 +166,14 @@ class Trainer:
         check_flag("batched", batched)
         alike: dict[Any, list[NewTask]] = {}
         for name, data in prepared.items():
-            task = NewTask(name, data, seed_of[name], about[name] | form)
+            task = self._task(name, data, seed_of[name], about[name] | form)
             # The first task may gather the norm statistics of the others.
             if batched and not (self._gathers or self._closed_form or self._staged):
                 alike.setdefault(self._alike(data), []).append(task)
             else:
-                self._learn_one(task)
+                self._learn([task])
         for group in alike.values():
-            self._learn_side_by_side(group)
+            self._learn(group, batched=True)
 
     @torch.inference_mode(False)
     def update_task(
@@ -202,7 +200,7 @@ class Trainer:
                 "predict any more; give some examples of every class"
             )
         about = note | self.raw_form(data, examples)
-        self._learn_one(NewTask(name, (examples, classes), seed, about, task))
+        self._learn([self._task(name, (examples, classes), seed, about, task)])
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
@@ -214,13 +212,12 @@ class Trainer:
             raise InputError(f"learn_features is for readouts: {line}")
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        num_masks, residual = self.readouts.networks() if self._closed_form else (0, True)
+        networks = networks_of(store, self.settings) if self._closed_form else (0, True)
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
-            prepared = examples, classes_of(examples.labels)
-            features.append(self.readouts.features(prepared, num_masks, residual)[0])
-        self.readouts.keep_projection(torch.cat(features), dimensions, num_masks, residual)
+            features.append(features_of(store, examples, *networks))
+        keep_projection(store, torch.cat(features), dimensions, *networks)
 
     def _alike(self, data: TrainingData) -> Any:
         """A key that tasks share which can be trained side by side."""
@@ -233,58 +230,57 @@ class Trainer:
             return len(classes), examples.inputs.shape, examples.inputs.dtype
         return id(data)
 
-    def _learn_side_by_side(self, tasks: Sequence[NewTask]) -> None:
-        """Learns tasks in one loop and commits them."""
+    def _task(
+        self,
+        name: str,
+        data: TrainingData,
+        seed: int,
+        about: Mapping[str, Any],
+        replaced: LearnedTask | None = None,
+    ) -> NewTask:
+        room = room_of(self.store, self.settings.max_bytes, name, data)
+        return NewTask(name, data, seed, about, replaced, room, self.settings.bit_price)
+
+    def _learn(self, tasks: Sequence[NewTask], batched: bool = False) -> None:
+        """Learns and commits tasks of at most max_bytes, all of them in one loop if batched."""
+        if self._closed_form or self._staged:
+            try:
+                for task in tasks:
+                    self._learn_readout(task)
+                return
+            except UnreadableFeaturesError:
+                if self._closed_form:
+                    raise
+        now, most = time.perf_counter(), self.settings.max_bytes
+        left = [replace(task, started=now) for task in tasks]
         budgets: dict[str, Budget | None] = {}
 
         def problem(task: NewTask) -> Problem:
-            budgets[task.name] = self._budget(task)  # a training changes its price
+            # A training changes its price.
+            budgets[task.name] = None if task.room is None else Budget(task.room, task.price)
             return self.problem(task, budgets[task.name])
 
-        started, progress = time.perf_counter(), self.progress(f"{len(tasks)} tasks")
-        for task, (training, trained), result in solve(tasks, problem, True, progress):
-            task = replace(task, about={**task.about, "seconds": _seconds_since(started)})
-            fitted = trained.result(), training.phase, result, budgets[task.name]
-            self._learn_one(task, fitted)
-
-    def _budget(self, task: NewTask) -> Budget | None:
-        room = room_of(self.store, self.settings, task)
-        return None if room is None else Budget(room, self.settings.bit_price)
-
-    def _learn_one(self, task: NewTask, fitted: Fitted | None = None) -> None:
-        """Learns and commits a task of at most max_bytes.
-
-        fitted: its first training, where that was done already.
-        """
-        settings = self.settings
-        if self._closed_form:
-            self._learn_readout(task)
-            return
-        if self._staged and self._learn_staged(task):
-            return
-        room, price = room_of(self.store, settings, task), settings.bit_price
         for trial in range(MAX_TRIALS):
-            if fitted is None:
-                budget = None if room is None else Budget(room, price)
-                training, trainable = self.problem(task, budget)
-                result = training.fit(trainable)
-                fitted = trainable.result(), training.phase, result, budget
-            coefficients, phase, result, budget = fitted
-            fitted = None
-            if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
-                # Taking out this share of the numbers would cost accuracy: begin at a higher price.
-                price = math.sqrt(price * budget.price)
-                continue
-            size = self._commit(task, coefficients, phase, result, max_bytes=settings.max_bytes)
-            if size is None or settings.max_bytes is None or room is None:  # it was committed
-                self.warn_if_at_chance(task.name, task.data, result)
-                return
-            if budget is not None:
+            tasks, left = left, []
+            progress = self.progress(f"{len(tasks)} tasks")
+            for task, (training, trained), result in solve(tasks, problem, batched, progress):
+                learned, budget = trained.result(), budgets[task.name]
+                if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
+                    # Taking out this share of the numbers would cost accuracy: begin at a higher
+                    # price.
+                    left.append(replace(task, price=math.sqrt(task.price * budget.price)))
+                    continue
+                size = self._commit(task, learned, training.phase, result, max_bytes=most)
+                if size is None:
+                    self.warn_if_at_chance(task.name, task.data, result)
+                    continue
                 # The task's own norm statistics, whose bytes are known now, need room as well.
-                room -= size - settings.max_bytes
-            if room < 0:
-                break
-        raise does_not_fit(task.name, settings.max_bytes)
+                room = (task.room or 0) + (most or 0) - size
+                if room < 0:
+                    raise does_not_fit(task.name, most)
+                left.append(replace(task, room=room))
+        if left:
+            raise does_not_fit(left[0].name, most)
 
     def _commit(
         self,
@@ -293,13 +289,12 @@ class Trainer:
         phase: TrainingPhase,
         result: FitResult | None,
         features: Tensor | None = None,
-        evidence: dict[str, Any] | None = None,
         max_bytes: int | None = None,
     ) -> int | None:
         """Commits what a task has learned; features, max_bytes: as in `TrainingRun` and `Store`."""
-        metrics = self.metrics(task.about, task.started, len(task.data[0]), result)
+        metrics = metrics_of(task.started, task.data[0], result) | dict(task.about)
         share = profile_share(self.settings.max_bytes)
-        run = TrainingRun(*task.data, phase, metrics | (evidence or {}), features, share)
+        run = TrainingRun(*task.data, phase, metrics, features, share)
         history, precision = self.settings.task_history(task.seed), self.settings.precision
         return self.store.commit_learned(
             task.name, learned, precision, history, run, task.replaced, max_bytes
@@ -342,67 +337,19 @@ class Trainer:
 
     @torch.no_grad()
     def _learn_readout(self, task: NewTask) -> None:
-        """Fits a readout of at most max_bytes and commits it; the network sees the data once.
+        """Learns and commits a readout of at most max_bytes, and in stages what it is fitted over.
 
-        Inputs are taken as they are, without augmentation.
+        The network sees the data of a readout once, as they are, without augmentation.
         """
-        store, backbone = self.store, self.store.backbone
-        numbered = store.last_projection()
-        num_masks, residual = self.readouts.networks(numbered[1])
-        features, targets = self.readouts.features(task.data, num_masks, residual)
-        if numbered[1] is None and backbone.pretrained and self.settings.precision == "coded":
-            numbered = self.readouts.first_projection(features, num_masks, residual)
-        empty = Coefficients((), (), num_masks)
-        learned = self.readouts.learned(task, features, targets, numbered, empty, residual)
-        self._commit(task, learned, TrainingPhase.begin(backbone, store.shared), None, features)
+        store, settings = self.store, self.settings
+        readout = TaskReadout(store, settings, self.problem, task, not self._closed_form)
+        learned, result, evidence = readout.learned()
+        task = replace(task, about={**task.about, **evidence})
+        phase = TrainingPhase.begin(store.backbone, store.shared)
+        self._commit(task, learned, phase, result, readout.features)
         # It has no loss to look at: with a bias alone the commonest class remains.
         if not learned.numbers[-1][0].any():
             self.warn_if_at_chance(task.name, task.data, None)
-
-    @torch.no_grad()
-    def _learn_staged(self, task: NewTask) -> bool:
-        """Learns and commits a task in stages; an update keeps the stage of the version before.
-
-        Returns False, and learns nothing, where a readout cannot read the network's features.
-        """
-        store = self.store
-        room = room_of(store, self.settings, task)
-        try:
-            frozen, targets = self.readouts.features(task.data, 0, True)
-        except UnreadableFeaturesError:
-            return False
-        numbered = store.last_projection()
-        if numbered[1] is None:
-            numbered = self.readouts.first_projection(frozen, 0, True)
-        elif numbered[1].num_masks or not numbered[1].residual:
-            numbered = 0, None  # of the network under masks
-        stages = Stages(self.readouts, self.problem, task, frozen, targets, numbered)
-        if task.replaced is None:
-            body, features, result, evidence = stages.chosen(room)
-        elif without_readout(store.coefficients(task.replaced)) is None:
-            body, features, result, evidence = UNCHANGED, frozen, None, {"stage": "readout"}
-        else:
-            body, features, result = stages.trained(room, torch.arange(len(targets)))
-            evidence = {"stage": "network"}
-        learned = stages.readout(features, body)
-        if task.replaced is None and body.parts and not learned.numbers[-1][0].any():
-            # Fitted to all examples it just does not fit beside the numbers in the network.
-            body, result, evidence = UNCHANGED, None, evidence | {"stage": "readout"}
-            learned = stages.readout(frozen, body)
-        phase = TrainingPhase.begin(store.backbone, store.shared)
-        self._commit(task, learned, phase, result, frozen, evidence)
-        if not learned.numbers[-1][0].any():
-            self.warn_if_at_chance(task.name, task.data, None)
-        return True
-
-    def metrics(
-        self, about: Mapping[str, Any], started: float, examples: int, result: FitResult | None
-    ) -> dict[str, Any]:
-        """For a task's history: number of examples, seconds, steps, final loss (nats), `about`."""
-        metrics: dict[str, Any] = {"examples": examples, "seconds": _seconds_since(started)}
-        if result is not None and result.steps:
-            metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
-        return {**metrics, **about}
 
     def warn_if_at_chance(self, name: str, data: TrainingData, result: FitResult | None) -> None:
         """Warns if a task predicts its training examples no better than its commonest class does.
@@ -434,11 +381,6 @@ class Trainer:
         )
 
     @property
-    def readouts(self) -> Readouts:
-        """Fits readouts."""
-        return Readouts(self.store, self.settings)
-
-    @property
     def _gathers(self) -> bool:
         """Whether the next task gathers the norm statistics that all tasks share."""
         return self.store.backbone.shares_statistics and self.store.shared is None
@@ -461,28 +403,27 @@ class Trainer:
         inputs that the network flattens. A key is missing where a preprocessing or the first task
         left it open, and for inputs that were prepared.
         """
-        form: dict[str, Any] = {}
-        known, is_first = self.preprocessing, self.store.tasks.first() is None
-        if is_first and isinstance(getattr(examples, "inputs", None), Features):
+        form, own = known_form(self.store), self.settings.preprocessing
+        if form is not None:
+            return form
+        form = {}
+        if isinstance(getattr(examples, "inputs", None), Features):
             return dict(examples.inputs.form)
-        is_raw = is_first and not isinstance(data, Prepared)
-        columns = known.columns if known is not None else None
+        is_raw = not isinstance(data, Prepared)
+        columns = None if own is None else own.columns
         if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:
             columns = names_of(data[0])
         if columns and len(set(columns)) == len(columns):
             form["columns"] = list(columns)
-        shape = known.shape if known is not None else None
-        if shape is None and is_raw and self.store.backbone.flattens:
+        if is_raw and self.store.backbone.flattens and (own is None or own.shape is None):
             # To a network that flattens, channels first and channels last look alike.
             shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
-        own = self.settings.preprocessing
-        if shape and len(shape) > 1 and (own is None or own.shape is None):
-            form["shape"] = list(shape)
-        pixels = known.pixels if known is not None else None
-        if known is None and is_raw:
+            if len(shape) > 1:
+                form["shape"] = list(shape)
+        if is_raw and own is None:
             pixels = are_pixels(self.store.backbone, examples)
-        if own is None and pixels is not None:
-            form["pixels"] = pixels
+            if pixels is not None:
+                form["pixels"] = pixels
         return form
 
     def _seeds(self, names: Sequence[str], seeds: Sequence[int] | int | None) -> list[int]:
@@ -499,8 +440,22 @@ class Trainer:
         return drawn
 
 
-def _seconds_since(started: float) -> float:
-    return float(f"{time.perf_counter() - started:.3g}")
+def known_form(store: Store) -> dict[str, Any] | None:
+    """How the first task's raw inputs came, as `Trainer.raw_form`; None before there is one."""
+    first = store.tasks.first()
+    if first is None:
+        return None
+    history = {**first.history.get("recipe", {}), **first.history.get("metrics", {})}
+    return {name: history[name] for name in ("columns", "pixels", "shape") if name in history}
+
+
+def metrics_of(started: float, examples: Any, result: FitResult | None) -> dict[str, Any]:
+    """For a task's history: the number of examples, seconds, steps, and the final loss (nats)."""
+    seconds = float(f"{time.perf_counter() - started:.3g}")
+    metrics: dict[str, Any] = {"examples": len(examples), "seconds": seconds}
+    if result is not None and result.steps:
+        metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
+    return metrics
 
 
 def _checked_note(note: Note | None) -> dict[str, Any]:
