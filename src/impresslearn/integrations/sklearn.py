@@ -80,11 +80,7 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
         if backbone is None:
             backbone = create_backbone("linear", in_features=X.shape[1], head="own")
         limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
-        spread = X.std(axis=0, dtype=np.float64)
-        prepared = Preprocessing(
-            mean=X.mean(axis=0, dtype=np.float64).tolist(),
-            std=np.where(spread > 0, spread, 1.0).tolist(),
-        )
+        prepared = Preprocessing.standardising(X)
         return ImpressLearner.from_preset(
             backbone, self.preset, seed=self.seed, preprocessing=prepared, progress=False, **limit
         )

@@ -194,7 +194,7 @@ def advise(
     if not isinstance(budgets, Collection) or isinstance(budgets, str) or not len(budgets):
         raise InputError(f"budgets must be numbers of bytes such as [300, 1000], got {budgets!r}")
     sizes = sorted({check_integer("a budget", budget, 1) for budget in budgets})
-    labelled = tasks if isinstance(tasks, (Mapping, list)) else {"task": tasks}
+    labelled: Any = tasks if isinstance(tasks, (Mapping, list)) else {"task": tasks}
     check_mapping("tasks", labelled, "{name: data}")
     layout = preprocessing.layout if isinstance(preprocessing, Preprocessing) else None
     data = {}
@@ -206,10 +206,11 @@ def advise(
     count = min(MOST_BASIS, len(data) // 3)
     basis = {name: data[name] for name in largest_first[:count]}
     cases = _cases({name: data[name] for name in largest_first[count:]}, check_seed(seed))
-    shape, classes = sizes_of(data)
-    common = {"preprocessing": preprocessing, "seed": seed, "shape": shape, "classes": classes}
-    if backbone is not None:  # else one is made for the data
-        common["backbone"] = check_backbone(backbone)
+    common: dict[str, Any] = {"preprocessing": preprocessing, "seed": seed, "shape": ()}
+    if backbone is None:  # one is made for the data
+        common["shape"], common["classes"] = sizes_of(data)
+    else:
+        common |= {"backbone": check_backbone(backbone), "classes": backbone.num_classes}
 
     def check_time(*_: Any) -> None:
         if time.monotonic() > ends:

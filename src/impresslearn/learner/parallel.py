@@ -10,7 +10,6 @@ the number of workers.
 from __future__ import annotations
 
 import copy
-import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,6 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager, suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -106,8 +104,8 @@ def learn_in_parallel(
     with _submitting(_packed(learner), note_of, workers) as (submit, number):
         chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
         for rows, failed, warned in _results(submit, chunks, WAITING * number):
-            for line, kind in warned:  # in this process, where the caller's filters hold
-                warn_caller(line, kind)
+            for message, category in warned:  # in this process, where the caller's filters hold
+                warn_caller(message, category)
             # Another process may have learned some of them meanwhile.
             rows = [row for row in rows if row.name not in learner.tasks_]
             store.commit_many(rows)
@@ -118,20 +116,20 @@ def learn_in_parallel(
         raise TasksFailedError(errors, len(new))
 
 
-def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
-    """What a worker does: learns tasks with a copy of the learner, and keeps none of them.
-
-    - packed: the learner as `_packed` wrote it, or the file with that.
-    - key: of this learner, which the worker keeps for the next chunk.
-    """
+def receive(packed: bytes, key: str) -> None:
+    """Gives a worker the learner that `_packed` wrote, to be kept under its key."""
     import cloudpickle
 
+    torch.set_num_threads(1)
+    _learners.clear()
+    _learners[key] = cloudpickle.loads(packed)
+    _learners[key]._store.features.adds_shared = False
+
+
+def learn_chunk(packed: bytes, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
+    """What a worker does: learns tasks with a copy of the learner, and keeps none of them."""
     if key not in _learners:
-        torch.set_num_threads(1)
-        content = Path(packed).read_bytes() if isinstance(packed, str) else packed
-        _learners.clear()
-        _learners[key] = cloudpickle.loads(content)
-        _learners[key]._store.features.adds_shared = False
+        receive(packed, key)
     learner = _learners[key]
     errors: dict[str, ImpressLearnError] = {}
     rows: list[TaskRow] = []
@@ -139,7 +137,7 @@ def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Ch
         warnings.simplefilter("always")
         for tasks, notes in _groups(chunk, note_of, errors):
             with suppress(ImpressLearnError):  # one by one says below which of them fails
-                learner._trainer.learn_tasks(tasks, batched=True, notes=notes)
+                learner._trainer.learn_tasks(tasks, None, notes, batched=True)
             for name, data in tasks.items():
                 try:
                     if name not in learner.tasks_:
@@ -232,25 +230,26 @@ def _submitting(
     # Not joblib's executor, which is one for the whole process: others may be using it.
     from joblib.externals.loky import ProcessPoolExecutor
 
-    number = int(workers)
-    pools = [ProcessPoolExecutor(number, env=ONE_THREAD)]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, key)
-        file.write_bytes(packed)
+    number, pools = int(workers), list[Any]()
 
-        def submit(chunk: Chunk) -> Future[Learned]:
-            call = learn_chunk, str(file), key, note_of, chunk
-            try:
-                return pools[-1].submit(*call)
-            except BrokenExecutor:  # it has lost a process
-                pools.append(ProcessPoolExecutor(number, env=ONE_THREAD))
-                return pools[-1].submit(*call)
+    def start() -> None:
+        given = {"initializer": receive, "initargs": (packed, key)}  # once for each process
+        pools.append(ProcessPoolExecutor(number, env=ONE_THREAD, **given))
 
+    def submit(chunk: Chunk) -> Future[Learned]:
+        call = learn_chunk, b"", key, note_of, chunk
         try:
-            yield submit, number
-        finally:
-            for pool in pools:
-                pool.shutdown(kill_workers=True)
+            return pools[-1].submit(*call)
+        except BrokenExecutor:  # it has lost a process
+            start()
+            return pools[-1].submit(*call)
+
+    start()
+    try:
+        yield submit, number
+    finally:
+        for pool in pools:
+            pool.shutdown(kill_workers=True)
 
 
 def _results(submit: Submit, chunks: Iterator[Chunk], most: int) -> Iterator[Learned]:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from impresslearn.checks import check_choice, check_flag, check_integer, check_number, check_seed
+from impresslearn.checks import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_kind,
+    check_number,
+    check_seed,
+)
 from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import CoefficientSpec
@@ -97,13 +104,10 @@ class LearnerSettings:
         if self.penalty and (self.start == "network" or not numbers.uses_masks):
             line = f"with start={self.start!r} and granularity={self.granularity!r} it must be 0"
             raise InputError(f"penalty is the penalty of a mixture; {line}")
-        kinds: dict[str, type] = dict.fromkeys(RECIPES, Recipe)
+        for name in RECIPES:
+            check_kind(name, getattr(self, name), Recipe)
         if self.preprocessing is not None:
-            kinds["preprocessing"] = Preprocessing
-        for name, kind in kinds.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+            check_kind("preprocessing", self.preprocessing, Preprocessing)
 
     @cached_property
     def spec(self) -> CoefficientSpec:
@@ -118,7 +122,7 @@ class LearnerSettings:
 
     def plain(self) -> dict[str, Any]:
         """The settings as JSON values."""
-        plain = self.values() | {"tune": list(self.tune)}
+        plain = self.values()
         for name in (*RECIPES, "preprocessing"):
             if plain[name] is not None:
                 plain[name] = plain[name].settings()
@@ -146,7 +150,6 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     Raises KeyError, TypeError or InputError for anything else.
     """
     settings = {field.name: plain[field.name] for field in fields(LearnerSettings)}
-    settings["tune"] = tuple(settings["tune"])
     for name in RECIPES:
         settings[name] = Recipe(**settings[name])
     if settings["preprocessing"] is not None:
@@ -188,15 +191,11 @@ class Preset:
         """Keyword arguments for `create_backbone`."""
         return {"init": self.init, "gain": self.gain}
 
-    def mask_settings(self) -> dict[str, Any]:
-        """The settings of trained masks, as keyword arguments for `SupSup`."""
-        names = ("allocation", "basis_recipe", "score_rule", "sparsity")
-        return {name: getattr(self, name) for name in names}
-
     def learner_settings(self) -> dict[str, Any]:
         """Keyword arguments for `ImpressLearner`."""
-        task_settings = {"task_recipe": self.task_recipe, "penalty": self.penalty}
-        return {**self.mask_settings(), **task_settings, **self.more}
+        of_masks = ("allocation", "basis_recipe", "score_rule", "sparsity")
+        names = (*of_masks, "task_recipe", "penalty")
+        return {name: getattr(self, name) for name in names} | dict(self.more)
 
     def settings_on(self, backbone: Backbone, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for a learner's class on a network.

@@ -9,9 +9,8 @@ the changed network, so all bytes of the head are spent at their best.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,12 +29,26 @@ from impresslearn.coefficients.readout import (
     over_features,
     without_readout,
 )
-from impresslearn.data import Examples, StreamedExamples, classes_of, encode_labels, to_batches
+from impresslearn.data import (
+    Examples,
+    Features,
+    Inputs,
+    StreamedExamples,
+    classes_of,
+    encode_labels,
+    to_batches,
+)
+from impresslearn.data.preprocessing import Prepared, names_of
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError, warn_caller
 from impresslearn.inference.feature_scores import profile_share
 from impresslearn.inference.unknown import largest_profile_bytes
 from impresslearn.learner.presets import LearnerSettings
-from impresslearn.networks.inputs import TrainingData, some_inputs
+from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import (
+    TrainingData,
+    are_pixels,
+    some_inputs,
+)
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store import LearnedTask, Store
 from impresslearn.store.tasks import label_map_bytes
@@ -51,6 +64,9 @@ ROOMY, UNEXPLAINED = 2000, 230
 # The head starts from zeros and learns this share of a readout's mean weight in a step of rate 1.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # of logits
+
+# How far given features may be from the network's own, as a share of the largest.
+LARGEST_DIFFERENCE = 0.02
 
 Data = Examples | StreamedExamples
 # Numbers in the network, the features that a readout is fitted to, and how the training ended.
@@ -71,39 +87,57 @@ class NewTask:
 
     - about: further metrics for its history.
     - replaced: the version that is learned further.
+    - started: when its training began, by `time.perf_counter`.
     - room: the bytes that max_bytes leaves for its numbers; None without it.
     - price: of a bit, where its training begins.
-    - started: when its training began.
     """
 
     name: str
     data: TrainingData
     seed: int
     about: Mapping[str, Any]
-    replaced: LearnedTask | None
-    room: int | None
-    price: float
-    started: float = field(default_factory=time.perf_counter)
+    replaced: LearnedTask | None = None
+    started: float = 0.0
+    room: int | None = None
+    price: float = 0.0
 
 
-def room_of(store: Store, max_bytes: int | None, name: str, data: TrainingData) -> int | None:
+def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
     """What max_bytes leaves for a task's numbers; None without it."""
     if max_bytes is None:
         return None
-    profile = largest_profile_bytes(some_inputs(data[0], 1))
+    examples, classes = task.data
+    profile = largest_profile_bytes(some_inputs(examples, 1))
     if store.features.applies:
         profile = max(profile, profile_share(max_bytes))
-    room = max_bytes - label_map_bytes(data[1]) - profile
+    room = max_bytes - label_map_bytes(classes) - profile
     if room < 0:
-        raise does_not_fit(name, max_bytes)
+        raise does_not_fit(task, max_bytes)
     return room
 
 
-def does_not_fit(name: str, max_bytes: int | None) -> TooLargeError:
+def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
     return TooLargeError(
-        f"task {name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels it "
-        "takes most of them; make a learner with a larger max_bytes"
+        f"task {task.name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels "
+        "it takes most of them; make a learner with a larger max_bytes"
     )
+
+
+def check_features(backbone: Backbone, alone: bool = False) -> None:
+    """Raises InputError for a network without features that all tasks share.
+
+    alone: whether the features of an input must not depend on others.
+    """
+    if backbone.own_head is None or backbone.has_task_statistics:
+        raise InputError(
+            f"the tasks of {backbone.name} share no features; make the network with il.adapt, or "
+            'with head="own" and norm="shared" or norm="batch"'
+        )
+    if alone and backbone.normalises_by_batch:
+        raise InputError(
+            f"the features of {backbone.name} depend on the batch that they are computed in, by "
+            "its batch norms, so they cannot be kept; give the inputs themselves"
+        )
 
 
 def networks_of(
@@ -113,15 +147,8 @@ def networks_of(
 
     Raises InputError for networks whose features a readout cannot use.
     """
-    backbone = store.backbone
-    if backbone.own_head is None:
-        raise InputError('readouts need heads of tasks; make the network with head="own"')
-    if backbone.has_task_statistics:
-        raise InputError(
-            "a readout uses features of networks with one set of norm statistics; make the "
-            'network with norm="shared" or norm="batch", not "per_task"'
-        )
-    if backbone.shares_statistics and store.shared is None:
+    check_features(store.backbone)
+    if store.backbone.shares_statistics and store.shared is None:
         raise InputError(
             "the first task gathers the norm statistics that all tasks share; learn a basis "
             "task before a readout"
@@ -168,6 +195,67 @@ def keep_projection(
     projection = Projection.of(features, dimensions, num_masks, residual)
     projection = replace(projection, matrix=projection.matrix.to(store.backbone.device))
     return store.commit_projection(projection), projection
+
+
+def known_form(store: Store) -> dict[str, Any] | None:
+    """How the first task's raw inputs came, as `raw_form`; None before there is one."""
+    first = store.tasks.first()
+    if first is None:
+        return None
+    history = {**first.history.get("recipe", {}), **first.history.get("metrics", {})}
+    return {name: history[name] for name in ("columns", "pixels", "shape") if name in history}
+
+
+def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) -> dict[str, Any]:
+    """How raw inputs come, for a task's history: as the first task's, or its own.
+
+    "pixels" says whether they are, "columns" names the columns of a table, "shape" is for inputs
+    that the network flattens. A key is missing where a preprocessing or the first task left it
+    open, and for inputs that were prepared.
+    """
+    known, own, backbone = known_form(store), settings.preprocessing, store.backbone
+    if known is not None:
+        return known
+    if isinstance(getattr(examples, "inputs", None), Features):
+        return dict(examples.inputs.form)
+    form: dict[str, Any] = {}
+    is_raw = not isinstance(data, Prepared)
+    columns = None if own is None else own.columns
+    if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:
+        columns = names_of(data[0])
+    if columns and len(set(columns)) == len(columns):
+        form["columns"] = list(columns)
+    if is_raw and backbone.flattens and (own is None or own.shape is None):
+        # To a network that flattens, channels first and channels last look alike.
+        shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
+        if len(shape) > 1:
+            form["shape"] = list(shape)
+    if is_raw and own is None and (pixels := are_pixels(backbone, examples)) is not None:
+        form["pixels"] = pixels
+    return form
+
+
+@torch.no_grad()
+def evidence_of(store: Store, tasks: Sequence[str], values: Tensor | Inputs) -> Tensor | None:
+    """(n, T) what the class map says of prepared inputs; None unless it has all these tasks."""
+    class_map = store.class_map
+    if class_map is None or not tasks or not set(tasks) <= set(class_map.codes):
+        return None
+    features = store.feature_view(0, True).features(store.backbone, values)
+    return class_map.evidence(features, tasks)
+
+
+def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:
+    """Raises InputError unless features (n, f) are close to those computed of some rows."""
+    shape, close = (count, computed.shape[1]), False
+    if values.shape == shape:
+        apart = (values[torch.from_numpy(places)] - computed).abs().max()
+        close = bool(apart <= LARGEST_DIFFERENCE * computed.abs().max())
+    if not close:
+        raise InputError(
+            f"values {tuple(values.shape)} are not the features {shape} of these inputs: they are "
+            "of another network, or in another order; leave out values to compute them"
+        )
 
 
 class TaskReadout:
@@ -255,7 +343,7 @@ class TaskReadout:
             if size <= room:
                 return learned
             surplus += size - room
-        raise does_not_fit(self._task.name, self._settings.max_bytes)
+        raise does_not_fit(self._task, self._settings.max_bytes)
 
     def _size(self, learned: Coefficients) -> int:
         classes = len(self._classes)
@@ -326,7 +414,7 @@ class TaskReadout:
         if settings.max_bytes is not None:
             least = before
             if settings.max_bytes < ROOMY:
-                room = room_of(store, ROOMY, task.name, task.data)
+                room = room_of(store, ROOMY, task)
                 explained = self._fitted(self.features, unchanged, kept, room)
                 least = self._losses(self.features, explained, held)
             if float(least.mean()) * len(targets) / math.log(2) < UNEXPLAINED:

@@ -26,10 +26,14 @@ from impresslearn.data import (
     Features,
     Inputs,
     Preprocessing,
+    as_inputs,
+    as_network_inputs,
+    classes_of,
     grown_classes,
     to_batches,
 )
-from impresslearn.data.preprocessing import Prepared, names_of, with_form
+from impresslearn.data.examples import raw
+from impresslearn.data.preprocessing import Prepared, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share
 from impresslearn.learner.presets import LearnerSettings
@@ -37,25 +41,30 @@ from impresslearn.learner.readouts import (
     NewTask,
     TaskReadout,
     UnreadableFeaturesError,
+    check_features,
+    check_values,
     does_not_fit,
     features_of,
     keep_projection,
     networks_of,
+    raw_form,
     room_of,
+    targets_of,
 )
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import (
     LOOKED_AT,
+    PASSED,
     TrainingData,
-    are_pixels,
+    check_passes,
     checked_examples,
     some_inputs,
     spread_places,
     training_examples,
 )
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.store import LearnedTask, Store
+from impresslearn.store import Store
 from impresslearn.store.tasks import TrainingRun
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve, stacks
@@ -68,6 +77,8 @@ MAX_EXCESS, MAX_TRIALS = 0.1, 4
 CHANCE_LOSS_RATIO = 0.98
 # JSON values that a caller keeps in a task's history.
 Note = Mapping[str, Any]
+# One for each mask or task; None draws them from the learner's seed and the names.
+Seeds = Sequence[int] | int | None
 
 
 @dataclass(frozen=True)
@@ -86,13 +97,7 @@ class Trainer:
     # Gradients are on here, whatever mode the caller is in.
     @torch.inference_mode(False)
     def learn_masks(
-        self,
-        names: Sequence[str],
-        data: Any,
-        *,
-        seeds: Sequence[int] | int | None = None,
-        batched: bool = False,
-        note: Note | None = None,
+        self, names: Sequence[str], data: Any, seeds: Seeds, note: Note | None, batched: bool
     ) -> None:
         """Trains a mask from each seed on one task; the first mask becomes the task's own."""
         store, settings, backbone = self.store, self.settings, self.store.backbone
@@ -103,23 +108,23 @@ class Trainer:
             raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
         note = _checked_note(note)
         examples, classes = training_examples(backbone, data, self.preprocessing)
-        about = note | self.raw_form(data, examples)
+        about = note | raw_form(store, settings, data, examples)
         started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
-        phases: list[TrainingPhase] = []
+        ended: list[tuple[TrainingPhase, Any, FitResult]] = []
         title = f"basis {names[0]}" if len(names) == 1 else f"{len(names)} masks of {names[0]}"
         recipe, progress = settings.basis_recipe, self.progress(title)
 
         def problem(seed: int) -> Problem:
-            shared = phases[0].statistics if phases else store.shared
+            shared = ended[0][0].statistics if ended else store.shared
             phase = TrainingPhase.begin(backbone, shared)
             training = TaskTraining(backbone, source, len(classes), recipe, phase, seed, progress)
             rule, device = settings.score_rule, backbone.device
             scores = PopupScores.create(backbone.layers, ones, seed, rule, device)
             return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
-        masks, recipes, heads, results = {}, {}, [], []
+        masks, recipes = {}, {}
         check_flag("batched", batched)
         # Where all tasks share norm statistics, the first mask gathers them for the others.
         first = 1 if self._gathers else 0
@@ -127,24 +132,17 @@ class Trainer:
             solve(seeds[:first], problem), solve(seeds[first:], problem, batched, progress)
         )
         for name, (seed, (training, trained), result) in zip(names, solved, strict=True):
-            phases.append(training.phase)
             masks[name], head = trained.result()
             recipes[name] = settings.mask_recipe(seed)
-            heads.append(head)
-            results.append(result)
-        metrics = metrics_of(started, examples, results[0]) | about
-        run = TrainingRun(examples, classes, phases[0], metrics)
-        store.commit_basis(masks, recipes, run, heads[0], settings.precision)
-        self.warn_if_at_chance(names[0], (examples, classes), results[0])
+            ended.append((training.phase, head, result))
+        phase, head, result = ended[0]
+        run = TrainingRun(examples, classes, phase, metrics_of(started, examples, result) | about)
+        store.commit_basis(masks, recipes, run, head, settings.precision)
+        self.warn_if_at_chance(names[0], (examples, classes), result)
 
     @torch.inference_mode(False)
     def learn_tasks(
-        self,
-        tasks: Any,
-        *,
-        seeds: Sequence[int] | int | None = None,
-        batched: bool = False,
-        notes: Mapping[str, Note | None] | None = None,
+        self, tasks: Any, seeds: Seeds, notes: Mapping[str, Note | None], batched: bool
     ) -> None:
         """Learns new tasks, side by side where they are `batched`. `notes`: by task."""
         store, backbone = self.store, self.store.backbone
@@ -152,33 +150,30 @@ class Trainer:
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             store.check_new_task(name)
-        seed_of = dict(zip(tasks, self._seeds(list(tasks), seeds), strict=True))
-        about = {name: _checked_note((notes or {}).get(name)) for name in tasks}
-        prepared: dict[str, TrainingData] = {}
+        check_flag("batched", batched)
+        new: list[NewTask] = []
         form: dict[str, Any] = {}
         preprocessing = self.preprocessing
-        for name, data in tasks.items():
-            prepared[name] = training_examples(backbone, data, preprocessing)
-            if len(prepared) == 1:
+        for name, seed in zip(tasks, self._seeds(list(tasks), seeds), strict=True):
+            data = training_examples(backbone, tasks[name], preprocessing)
+            if not new:
                 # The first task decides how raw inputs of all the others are taken.
-                form = self.raw_form(data, prepared[name][0])
+                form = raw_form(store, self.settings, tasks[name], data[0])
                 preprocessing = with_form(preprocessing, form)
-        check_flag("batched", batched)
+            about = _checked_note(notes.get(name)) | form
+            new.append(NewTask(name, data, seed, about))
         alike: dict[Any, list[NewTask]] = {}
-        for name, data in prepared.items():
-            task = self._task(name, data, seed_of[name], about[name] | form)
+        for task in new:
             # The first task may gather the norm statistics of the others.
             if batched and not (self._gathers or self._closed_form or self._staged):
-                alike.setdefault(self._alike(data), []).append(task)
+                alike.setdefault(self._alike(task.data), []).append(task)
             else:
                 self._learn([task])
         for group in alike.values():
             self._learn(group, batched=True)
 
     @torch.inference_mode(False)
-    def update_task(
-        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
-    ) -> None:
+    def update_task(self, name: str, data: Any, seed: int | None, note: Note | None) -> None:
         """Learns a task further from its present numbers, as its next version."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
@@ -199,8 +194,8 @@ class Trainer:
                 f"classes of {name!r} ({', '.join(map(repr, missing[:5]))}), which it will hardly "
                 "predict any more; give some examples of every class"
             )
-        about = note | self.raw_form(data, examples)
-        self._learn([self._task(name, (examples, classes), seed, about, task)])
+        about = note | raw_form(store, self.settings, data, examples)
+        self._learn([NewTask(name, (examples, classes), seed, about, task)])
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
@@ -219,6 +214,56 @@ class Trainer:
             features.append(features_of(store, examples, *networks))
         keep_projection(store, torch.cat(features), dimensions, *networks)
 
+    # Tensors made in inference mode could not be learned with.
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def features(self, inputs: Any, values: Any = None) -> Features:
+        """The features of inputs, computed or given; arguments as `ImpressLearner.features`."""
+        store, backbone = self.store, self.store.backbone
+        check_features(backbone, alone=True)
+        networks = networks_of(store, self.settings, store.last_projection()[1])
+        # Labels do not count: one for all inputs makes examples of them.
+        given = inputs.data if isinstance(inputs, Prepared) else inputs
+        given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given
+        first = given.tensors[0] if isinstance(given, Inputs) else raw(given)
+        data: Any = given, np.zeros(first.shape[:1], dtype=np.int64)
+        data = Prepared(data) if isinstance(inputs, Prepared) else data
+        examples = checked_examples(backbone, data, self.preprocessing)
+        assert isinstance(examples, Examples)
+        if not backbone.checked:
+            check_passes(backbone, some_inputs(examples, PASSED))
+        places = spread_places(len(examples), PASSED)
+        some = examples if values is None else examples.subset(places)
+        computed = features_of(store, some, *networks)
+        kept = computed if values is None else as_inputs(values).to(backbone.device)
+        if values is not None:
+            check_values(kept, computed, len(examples), places)
+        keys = store.feature_view(*networks).feature_keys or ()
+        form = raw_form(store, self.settings, data, examples)
+        return Features(kept, examples.inputs, backbone.identity, keys, form)
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def learn_class_map(self, tasks: Mapping[str, Any]) -> None:
+        """Learns a class map; arguments as `ImpressLearner.tell_apart`."""
+        store, backbone = self.store, self.store.backbone
+        store.database.check_writable()
+        check_features(backbone, alone=True)
+        check_mapping("tasks", tasks, "{name: (inputs, labels)}")
+        tables = {}
+        for given, labelled in tasks.items():
+            learned = store.tasks.learned(given)
+            examples = checked_examples(backbone, labelled, self.preprocessing)
+            seen = classes_of(examples.labels)
+            if set(seen) != set(learned.classes):
+                raise InputError(
+                    f"task {given!r} is told apart by examples of all its classes, "
+                    f"{learned.classes}, and no others; the data have {seen}"
+                )
+            targets = targets_of((examples, learned.classes))
+            tables[learned.name] = features_of(store, examples, 0, True), targets
+        store.commit_class_map(tables)
+
     def _alike(self, data: TrainingData) -> Any:
         """A key that tasks share which can be trained side by side."""
         examples, classes = data
@@ -230,29 +275,20 @@ class Trainer:
             return len(classes), examples.inputs.shape, examples.inputs.dtype
         return id(data)
 
-    def _task(
-        self,
-        name: str,
-        data: TrainingData,
-        seed: int,
-        about: Mapping[str, Any],
-        replaced: LearnedTask | None = None,
-    ) -> NewTask:
-        room = room_of(self.store, self.settings.max_bytes, name, data)
-        return NewTask(name, data, seed, about, replaced, room, self.settings.bit_price)
-
     def _learn(self, tasks: Sequence[NewTask], batched: bool = False) -> None:
         """Learns and commits tasks of at most max_bytes, all of them in one loop if batched."""
+        started, most, left = time.perf_counter(), self.settings.max_bytes, []
+        for task in tasks:
+            room, price = room_of(self.store, most, task), self.settings.bit_price
+            left.append(replace(task, started=started, room=room, price=price))
         if self._closed_form or self._staged:
             try:
-                for task in tasks:
+                for task in left:
                     self._learn_readout(task)
                 return
             except UnreadableFeaturesError:
                 if self._closed_form:
                     raise
-        now, most = time.perf_counter(), self.settings.max_bytes
-        left = [replace(task, started=now) for task in tasks]
         budgets: dict[str, Budget | None] = {}
 
         def problem(task: NewTask) -> Problem:
@@ -270,17 +306,17 @@ class Trainer:
                     # price.
                     left.append(replace(task, price=math.sqrt(task.price * budget.price)))
                     continue
-                size = self._commit(task, learned, training.phase, result, max_bytes=most)
+                size = self._commit(task, learned, training.phase, result, None, most)
                 if size is None:
                     self.warn_if_at_chance(task.name, task.data, result)
                     continue
                 # The task's own norm statistics, whose bytes are known now, need room as well.
                 room = (task.room or 0) + (most or 0) - size
                 if room < 0:
-                    raise does_not_fit(task.name, most)
+                    raise does_not_fit(task, most)
                 left.append(replace(task, room=room))
         if left:
-            raise does_not_fit(left[0].name, most)
+            raise does_not_fit(left[0], most)
 
     def _commit(
         self,
@@ -288,8 +324,8 @@ class Trainer:
         learned: Coefficients,
         phase: TrainingPhase,
         result: FitResult | None,
-        features: Tensor | None = None,
-        max_bytes: int | None = None,
+        features: Tensor | None,
+        max_bytes: int | None,
     ) -> int | None:
         """Commits what a task has learned; features, max_bytes: as in `TrainingRun` and `Store`."""
         metrics = metrics_of(task.started, task.data[0], result) | dict(task.about)
@@ -346,7 +382,7 @@ class Trainer:
         learned, result, evidence = readout.learned()
         task = replace(task, about={**task.about, **evidence})
         phase = TrainingPhase.begin(store.backbone, store.shared)
-        self._commit(task, learned, phase, result, readout.features)
+        self._commit(task, learned, phase, result, readout.features, None)
         # It has no loss to look at: with a bias alone the commonest class remains.
         if not learned.numbers[-1][0].any():
             self.warn_if_at_chance(task.name, task.data, None)
@@ -396,37 +432,7 @@ class Trainer:
     def _closed_form(self) -> bool:
         return self.settings.spec.parametrisation.closed_form
 
-    def raw_form(self, data: Any, examples: Any) -> dict[str, Any]:
-        """How raw inputs come, for a task's history: as the first task's, or its own.
-
-        "pixels" says whether they are, "columns" names the columns of a table, "shape" is for
-        inputs that the network flattens. A key is missing where a preprocessing or the first task
-        left it open, and for inputs that were prepared.
-        """
-        form, own = known_form(self.store), self.settings.preprocessing
-        if form is not None:
-            return form
-        form = {}
-        if isinstance(getattr(examples, "inputs", None), Features):
-            return dict(examples.inputs.form)
-        is_raw = not isinstance(data, Prepared)
-        columns = None if own is None else own.columns
-        if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:
-            columns = names_of(data[0])
-        if columns and len(set(columns)) == len(columns):
-            form["columns"] = list(columns)
-        if is_raw and self.store.backbone.flattens and (own is None or own.shape is None):
-            # To a network that flattens, channels first and channels last look alike.
-            shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
-            if len(shape) > 1:
-                form["shape"] = list(shape)
-        if is_raw and own is None:
-            pixels = are_pixels(self.store.backbone, examples)
-            if pixels is not None:
-                form["pixels"] = pixels
-        return form
-
-    def _seeds(self, names: Sequence[str], seeds: Sequence[int] | int | None) -> list[int]:
+    def _seeds(self, names: Sequence[str], seeds: Seeds) -> list[int]:
         """The seeds as a list, by default of the learner's seed and each name.
 
         So they depend neither on the order of tasks nor on what other processes learn.
@@ -438,15 +444,6 @@ class Trainer:
             digest = hashlib.blake2b(f"{self.settings.seed} {name}".encode(), digest_size=4)
             drawn.append(int.from_bytes(digest.digest(), "little"))
         return drawn
-
-
-def known_form(store: Store) -> dict[str, Any] | None:
-    """How the first task's raw inputs came, as `Trainer.raw_form`; None before there is one."""
-    first = store.tasks.first()
-    if first is None:
-        return None
-    history = {**first.history.get("recipe", {}), **first.history.get("metrics", {})}
-    return {name: history[name] for name in ("columns", "pixels", "shape") if name in history}
 
 
 def metrics_of(started: float, examples: Any, result: FitResult | None) -> dict[str, Any]:
