@@ -112,11 +112,7 @@ def composed(text: str) -> str:
 
 def encodable(text: str) -> bool:
     """Whether UTF-8 can write a text, which it cannot for lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.encode(errors="replace").decode() == text
 
 
 def check_integer(name: str, value: Any, low: int, high: int = 2**63) -> int:

@@ -576,15 +576,18 @@ class ImpressLearner(ReadOnlySettings):
             chosen = [task for task in self.tasks_.all() if among in ("all", task.role)]
         else:
             raise InputError(f"among must be all, basis, learned or a list of names, got {among!r}")
-        return list(map(self._known_task, chosen))
+        known = []
+        for task in chosen:
+            view = partial(self._store.view, task, evict_others=False)
+            kinds = {part.kind for part in task.parts}
+            is_mask = task.mask is not None
+            mixes = is_mask or ("masks" in kinds and "deltas" not in kinds)
+            mixture = partial(self._mixture, task) if mixes else None
+            about = task.name, len(task.classes), view, task.profile
+            known.append(KnownTask(*about, mixture, is_mask))
+        return known
 
-    def _known_task(self, task: LearnedTask) -> KnownTask:
-        def mixture() -> Mixture:
-            numbers = self._store.coefficients(task)
-            return Mixture(numbers.alpha, numbers.output_scale, numbers.residual)
-
-        view = partial(self._store.view, task, evict_others=False)
-        kinds, is_mask = {part.kind for part in task.parts}, task.mask is not None
-        mixes = is_mask or ("masks" in kinds and "deltas" not in kinds)
-        about = task.name, len(task.classes), view, task.profile
-        return KnownTask(*about, mixture if mixes else None, is_mask)
+    def _mixture(self, task: LearnedTask) -> Mixture:
+        """The task as a mixture of masks."""
+        numbers = self._store.coefficients(task)
+        return Mixture(numbers.alpha, numbers.output_scale, numbers.residual)

@@ -9,9 +9,9 @@ the changed network, so all bytes of the head are spent at their best.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -52,8 +52,10 @@ from impresslearn.networks.inputs import (
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store import LearnedTask, Store
 from impresslearn.store.tasks import label_map_bytes
-from impresslearn.training.batched import Problem
 from impresslearn.training.loop import FitResult, with_head
+
+if TYPE_CHECKING:
+    from impresslearn.learner.trainer import Trainer
 
 FEW_FEATURES = 64  # fewer are read as they are
 # Every sixth example is held out to compare the stages; fewer examples say too little.
@@ -261,21 +263,14 @@ def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarra
 class TaskReadout:
     """The readout of one task, and in stages the numbers in the network that it is fitted over.
 
-    - problem: of training numbers in the network, as `Trainer.problem`.
     - staged: whether the task is learned in stages; else its readout may read masks too.
 
     Raises UnreadableFeaturesError as `features_of`.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: LearnerSettings,
-        problem: Callable[..., Problem],
-        task: NewTask,
-        staged: bool,
-    ) -> None:
-        self._store, self._settings, self._problem = store, settings, problem
+    def __init__(self, trainer: Trainer, task: NewTask, staged: bool) -> None:
+        store, settings = trainer.store, trainer.settings
+        self._store, self._settings, self._problem = store, settings, trainer.problem
         self._task, self._staged = task, staged
         examples, self._classes = task.data
         number, known = store.last_projection()

@@ -345,23 +345,18 @@ class Trainer:
             present, statistics = store.coefficients(task.replaced), store.statistics(task.replaced)
             if not head:
                 present = without_readout(present)
-        training = TaskTraining(
-            backbone,
-            to_batches(examples, classes, backbone.device),
-            len(classes),
-            settings.task_recipe,
-            TrainingPhase.begin(backbone, store.shared, statistics),
-            task.seed,
-            self.progress(f"task {task.name}"),
-            settings.fold_after,
-        )
+        source = to_batches(examples, classes, backbone.device)
+        phase = TrainingPhase.begin(backbone, store.shared, statistics)
+        recipe, progress = settings.task_recipe, self.progress(f"task {task.name}")
+        how = recipe, phase, task.seed, progress, settings.fold_after
+        training = TaskTraining(backbone, source, len(classes), *how)
         numbers = trainable_numbers(
             backbone,
             store.bank,
             settings.spec,
             examples=len(examples),
             num_classes=len(classes),
-            steps=settings.task_recipe.total_steps(len(examples)),
+            steps=recipe.total_steps(len(examples)),
             penalty=settings.penalty,
             folds=settings.fold_after > 0,
             seed=task.seed,
@@ -377,8 +372,8 @@ class Trainer:
 
         The network sees the data of a readout once, as they are, without augmentation.
         """
-        store, settings = self.store, self.settings
-        readout = TaskReadout(store, settings, self.problem, task, not self._closed_form)
+        store = self.store
+        readout = TaskReadout(self, task, not self._closed_form)
         learned, result, evidence = readout.learned()
         task = replace(task, about={**task.about, **evidence})
         phase = TrainingPhase.begin(store.backbone, store.shared)
