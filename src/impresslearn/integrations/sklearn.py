@@ -35,6 +35,7 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
     `ImpressLearner` that holds the tasks.
     """
 
+    learner_: ImpressLearner
     _classes: dict[str, np.ndarray]
 
     def __init__(

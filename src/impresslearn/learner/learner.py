@@ -164,9 +164,8 @@ class ImpressLearner(ReadOnlySettings):
         basis_recipe and task_recipe, or recipe for both, may be mappings of the entries to change.
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
-        chosen = find_preset(name)
-        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
-        masks = chosen.masks_on(backbone, learner.settings.max_bytes)
+        settings, masks = find_preset(name).settings_on(check_backbone(backbone), overrides)
+        learner = cls(backbone, **settings)
         if masks and backbone.layers and not len(learner.bank_):
             learner.add_masks(masks, source="disjoint_kernels")
         return learner

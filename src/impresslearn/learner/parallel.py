@@ -13,14 +13,7 @@ import copy
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent import futures
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
@@ -49,7 +42,7 @@ Chunk = Sequence[tuple[str, Any]]
 NoteOf = Callable[[Any], dict[str, Any]]
 # The rows of a chunk's tasks, the errors of those that could not be learned, and warnings.
 Learned = tuple[list[TaskRow], dict[str, ImpressLearnError], list[tuple[str, type[Warning]]]]
-Submit = Callable[[Chunk], Future[Learned]]
+Submit = Callable[[Chunk], futures.Future[Learned]]
 
 _learners: dict[str, Any] = {}  # of this worker
 
@@ -57,7 +50,7 @@ _learners: dict[str, Any] = {}  # of this worker
 def learn_in_parallel(
     learner: Any,
     tasks: Any,
-    workers: int | str | Executor,
+    workers: int | str | futures.Executor,
     note_of: NoteOf | None = None,
     committed: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -70,7 +63,7 @@ def learn_in_parallel(
 
     Raises TasksFailedError after all others were learned.
     """
-    if workers != "ray" and not isinstance(workers, Executor):
+    if workers != "ray" and not isinstance(workers, futures.Executor):
         workers = check_integer("workers", workers, 1)
     if not isinstance(tasks, Iterable):
         kind = type(tasks).__name__
@@ -200,14 +193,14 @@ def _packed(learner: Any) -> bytes:
 
 @contextmanager
 def _submitting(
-    packed: bytes, note_of: NoteOf | None, workers: int | str | Executor
+    packed: bytes, note_of: NoteOf | None, workers: int | str | futures.Executor
 ) -> Iterator[tuple[Submit, int]]:
     """Gives what submits a chunk, and the number of workers."""
     key = uuid.uuid4().hex
-    if isinstance(workers, ThreadPoolExecutor):
+    if isinstance(workers, futures.ThreadPoolExecutor):
         line = "threads of one process would wait for each other: give a number of processes"
         raise InputError(f"workers must be an executor of other processes; {line}")
-    if isinstance(workers, Executor):
+    if isinstance(workers, futures.Executor):
         number = getattr(workers, "_max_workers", None) or 8
         yield lambda chunk: workers.submit(learn_chunk, packed, key, note_of, chunk), number
         return
@@ -236,11 +229,11 @@ def _submitting(
         given = {"initializer": receive, "initargs": (packed, key)}  # once for each process
         pools.append(ProcessPoolExecutor(number, env=ONE_THREAD, **given))
 
-    def submit(chunk: Chunk) -> Future[Learned]:
+    def submit(chunk: Chunk) -> futures.Future[Learned]:
         call = learn_chunk, b"", key, note_of, chunk
         try:
             return pools[-1].submit(*call)
-        except BrokenExecutor:  # it has lost a process
+        except futures.BrokenExecutor:  # it has lost a process
             start()
             return pools[-1].submit(*call)
 
@@ -254,7 +247,7 @@ def _submitting(
 
 def _results(submit: Submit, chunks: Iterator[Chunk], most: int) -> Iterator[Learned]:
     """What became of chunks, as they are finished; at most this many wait."""
-    waiting: dict[Future[Learned], Chunk] = {}
+    waiting: dict[futures.Future[Learned], Chunk] = {}
     lost: list[Chunk] = []
     deaths = 0
     while True:
@@ -262,13 +255,13 @@ def _results(submit: Submit, chunks: Iterator[Chunk], most: int) -> Iterator[Lea
             waiting[submit(chunk)] = chunk
         if not waiting:
             return
-        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        done, _ = futures.wait(waiting, return_when=futures.FIRST_COMPLETED)
         lost = []
         for future in done:
             chunk = waiting.pop(future)
             try:
                 yield future.result()
-            except BrokenExecutor:
+            except futures.BrokenExecutor:
                 lost.append(chunk)
         deaths += bool(lost)
         if deaths > MOST_DEATHS:

@@ -181,12 +181,6 @@ class Preset:
     more: Mapping[str, Any] = field(default_factory=dict)
     small: Mapping[str, Any] = field(default_factory=dict)
 
-    def masks_on(self, backbone: Backbone, max_bytes: int | None) -> int:
-        """The number of masks that a learner starts with; 0 on a network that is not small."""
-        masks = self.small.get("masks", 0)
-        numbers = masks * sum(layer.units for layer in backbone.layers)
-        return masks if numbers <= 8 * (max_bytes or 0) else 0
-
     def backbone_settings(self) -> dict[str, Any]:
         """Keyword arguments for `create_backbone`."""
         return {"init": self.init, "gain": self.gain}
@@ -197,8 +191,10 @@ class Preset:
         names = (*of_masks, "task_recipe", "penalty")
         return {name: getattr(self, name) for name in names} | dict(self.more)
 
-    def settings_on(self, backbone: Backbone, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for a learner's class on a network.
+    def settings_on(
+        self, backbone: Backbone, overrides: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], int]:
+        """Keyword arguments for a learner's class on a network, and the masks it starts with.
 
         - overrides: settings in place of the preset's. A recipe is a `Recipe` or a mapping of the
           entries to change; `recipe` changes both recipes.
@@ -210,11 +206,12 @@ class Preset:
                 "this preset needs a network whose tasks have their own heads: create it with "
                 'head="own", or adapt one by il.adapt(module)'
             )
-        settings = {**self.learner_settings(), **overrides}
-        small: Mapping[str, Any] = {}
-        if self.masks_on(backbone, settings.get("max_bytes")):
-            small = {name: value for name, value in self.small.items() if name != "masks"}
-            settings = {**settings, **small, **overrides}
+        settings, small = {**self.learner_settings(), **overrides}, dict(self.small)
+        masks = small.pop("masks", 0)
+        numbers = masks * sum(layer.units for layer in backbone.layers)
+        if numbers > 8 * (settings.get("max_bytes") or 0):  # the network is not small
+            small, masks = {}, 0
+        settings |= {**small, **overrides}
         # Norm statistics can only be folded into norms that the network has.
         tune = checked_tune(settings.get("tune", ()))
         if "fold_after" not in overrides and not can_fold(backbone, tune):
@@ -225,7 +222,7 @@ class Preset:
             settings[name] = preset_recipe.changed(both).changed(overrides.get(name, {}))
         if settings.get("precision") != "coded" and "bit_price" not in overrides:
             settings.pop("bit_price", None)
-        return settings
+        return settings, masks
 
 
 PRESETS = {

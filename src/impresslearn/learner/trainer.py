@@ -36,21 +36,8 @@ from impresslearn.data.examples import raw
 from impresslearn.data.preprocessing import Prepared, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share
+from impresslearn.learner import readouts
 from impresslearn.learner.presets import LearnerSettings
-from impresslearn.learner.readouts import (
-    NewTask,
-    TaskReadout,
-    UnreadableFeaturesError,
-    check_features,
-    check_values,
-    does_not_fit,
-    features_of,
-    keep_projection,
-    networks_of,
-    raw_form,
-    room_of,
-    targets_of,
-)
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import (
@@ -108,7 +95,7 @@ class Trainer:
             raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
         note = _checked_note(note)
         examples, classes = training_examples(backbone, data, self.preprocessing)
-        about = note | raw_form(store, settings, data, examples)
+        about = note | readouts.raw_form(store, settings, data, examples)
         started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
@@ -151,18 +138,18 @@ class Trainer:
         for name in tasks:
             store.check_new_task(name)
         check_flag("batched", batched)
-        new: list[NewTask] = []
+        new: list[readouts.NewTask] = []
         form: dict[str, Any] = {}
         preprocessing = self.preprocessing
         for name, seed in zip(tasks, self._seeds(list(tasks), seeds), strict=True):
             data = training_examples(backbone, tasks[name], preprocessing)
             if not new:
                 # The first task decides how raw inputs of all the others are taken.
-                form = raw_form(store, self.settings, tasks[name], data[0])
+                form = readouts.raw_form(store, self.settings, tasks[name], data[0])
                 preprocessing = with_form(preprocessing, form)
             about = _checked_note(notes.get(name)) | form
-            new.append(NewTask(name, data, seed, about))
-        alike: dict[Any, list[NewTask]] = {}
+            new.append(readouts.NewTask(name, data, seed, about))
+        alike: dict[Any, list[readouts.NewTask]] = {}
         for task in new:
             # The first task may gather the norm statistics of the others.
             if batched and not (self._gathers or self._closed_form or self._staged):
@@ -194,8 +181,8 @@ class Trainer:
                 f"classes of {name!r} ({', '.join(map(repr, missing[:5]))}), which it will hardly "
                 "predict any more; give some examples of every class"
             )
-        about = note | raw_form(store, self.settings, data, examples)
-        self._learn([NewTask(name, (examples, classes), seed, about, task)])
+        about = note | readouts.raw_form(store, self.settings, data, examples)
+        self._learn([readouts.NewTask(name, (examples, classes), seed, about, task)])
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
@@ -207,12 +194,12 @@ class Trainer:
             raise InputError(f"learn_features is for readouts: {line}")
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        networks = networks_of(store, self.settings) if self._closed_form else (0, True)
+        networks = readouts.networks_of(store, self.settings) if self._closed_form else (0, True)
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
-            features.append(features_of(store, examples, *networks))
-        keep_projection(store, torch.cat(features), dimensions, *networks)
+            features.append(readouts.features_of(store, examples, *networks))
+        readouts.keep_projection(store, torch.cat(features), dimensions, *networks)
 
     # Tensors made in inference mode could not be learned with.
     @torch.inference_mode(False)
@@ -220,8 +207,8 @@ class Trainer:
     def features(self, inputs: Any, values: Any = None) -> Features:
         """The features of inputs, computed or given; arguments as `ImpressLearner.features`."""
         store, backbone = self.store, self.store.backbone
-        check_features(backbone, alone=True)
-        networks = networks_of(store, self.settings, store.last_projection()[1])
+        readouts.check_features(backbone, alone=True)
+        networks = readouts.networks_of(store, self.settings, store.last_projection()[1])
         # Labels do not count: one for all inputs makes examples of them.
         given = inputs.data if isinstance(inputs, Prepared) else inputs
         given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given
@@ -234,12 +221,12 @@ class Trainer:
             check_passes(backbone, some_inputs(examples, PASSED))
         places = spread_places(len(examples), PASSED)
         some = examples if values is None else examples.subset(places)
-        computed = features_of(store, some, *networks)
+        computed = readouts.features_of(store, some, *networks)
         kept = computed if values is None else as_inputs(values).to(backbone.device)
         if values is not None:
-            check_values(kept, computed, len(examples), places)
+            readouts.check_values(kept, computed, len(examples), places)
         keys = store.feature_view(*networks).feature_keys or ()
-        form = raw_form(store, self.settings, data, examples)
+        form = readouts.raw_form(store, self.settings, data, examples)
         return Features(kept, examples.inputs, backbone.identity, keys, form)
 
     @torch.inference_mode(False)
@@ -248,7 +235,7 @@ class Trainer:
         """Learns a class map; arguments as `ImpressLearner.tell_apart`."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
-        check_features(backbone, alone=True)
+        readouts.check_features(backbone, alone=True)
         check_mapping("tasks", tasks, "{name: (inputs, labels)}")
         tables = {}
         for given, labelled in tasks.items():
@@ -260,8 +247,8 @@ class Trainer:
                     f"task {given!r} is told apart by examples of all its classes, "
                     f"{learned.classes}, and no others; the data have {seen}"
                 )
-            targets = targets_of((examples, learned.classes))
-            tables[learned.name] = features_of(store, examples, 0, True), targets
+            targets = readouts.targets_of((examples, learned.classes))
+            tables[learned.name] = readouts.features_of(store, examples, 0, True), targets
         store.commit_class_map(tables)
 
     def _alike(self, data: TrainingData) -> Any:
@@ -275,23 +262,23 @@ class Trainer:
             return len(classes), examples.inputs.shape, examples.inputs.dtype
         return id(data)
 
-    def _learn(self, tasks: Sequence[NewTask], batched: bool = False) -> None:
+    def _learn(self, tasks: Sequence[readouts.NewTask], batched: bool = False) -> None:
         """Learns and commits tasks of at most max_bytes, all of them in one loop if batched."""
         started, most, left = time.perf_counter(), self.settings.max_bytes, []
         for task in tasks:
-            room, price = room_of(self.store, most, task), self.settings.bit_price
+            room, price = readouts.room_of(self.store, most, task), self.settings.bit_price
             left.append(replace(task, started=started, room=room, price=price))
         if self._closed_form or self._staged:
             try:
                 for task in left:
                     self._learn_readout(task)
                 return
-            except UnreadableFeaturesError:
+            except readouts.UnreadableFeaturesError:
                 if self._closed_form:
                     raise
         budgets: dict[str, Budget | None] = {}
 
-        def problem(task: NewTask) -> Problem:
+        def problem(task: readouts.NewTask) -> Problem:
             # A training changes its price.
             budgets[task.name] = None if task.room is None else Budget(task.room, task.price)
             return self.problem(task, budgets[task.name])
@@ -313,14 +300,14 @@ class Trainer:
                 # The task's own norm statistics, whose bytes are known now, need room as well.
                 room = (task.room or 0) + (most or 0) - size
                 if room < 0:
-                    raise does_not_fit(task, most)
+                    raise readouts.does_not_fit(task, most)
                 left.append(replace(task, room=room))
         if left:
-            raise does_not_fit(left[0], most)
+            raise readouts.does_not_fit(left[0], most)
 
     def _commit(
         self,
-        task: NewTask,
+        task: readouts.NewTask,
         learned: Coefficients,
         phase: TrainingPhase,
         result: FitResult | None,
@@ -336,7 +323,9 @@ class Trainer:
             task.name, learned, precision, history, run, task.replaced, max_bytes
         )
 
-    def problem(self, task: NewTask, budget: Budget | None = None, head: bool = True) -> Problem:
+    def problem(
+        self, task: readouts.NewTask, budget: Budget | None = None, head: bool = True
+    ) -> Problem:
         """The optimisation of a task's numbers; head: whether its own head is among them."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, task.data
         settings = self.settings
@@ -367,13 +356,13 @@ class Trainer:
         return training, numbers
 
     @torch.no_grad()
-    def _learn_readout(self, task: NewTask) -> None:
+    def _learn_readout(self, task: readouts.NewTask) -> None:
         """Learns and commits a readout of at most max_bytes, and in stages what it is fitted over.
 
         The network sees the data of a readout once, as they are, without augmentation.
         """
         store = self.store
-        readout = TaskReadout(self, task, not self._closed_form)
+        readout = readouts.TaskReadout(self, task, not self._closed_form)
         learned, result, evidence = readout.learned()
         task = replace(task, about={**task.about, **evidence})
         phase = TrainingPhase.begin(store.backbone, store.shared)
