@@ -10,12 +10,14 @@ the number of workers.
 from __future__ import annotations
 
 import copy
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager, suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -109,20 +111,20 @@ def learn_in_parallel(
         raise TasksFailedError(errors, len(new))
 
 
-def receive(packed: bytes, key: str) -> None:
-    """Gives a worker the learner that `_packed` wrote, to be kept under its key."""
+def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
+    """What a worker does: learns tasks with a copy of the learner, and keeps none of them.
+
+    - packed: the learner as `_packed` wrote it, or the file with that.
+    - key: of this learner, which the worker keeps for the next chunk.
+    """
     import cloudpickle
 
-    torch.set_num_threads(1)
-    _learners.clear()
-    _learners[key] = cloudpickle.loads(packed)
-    _learners[key]._store.features.adds_shared = False
-
-
-def learn_chunk(packed: bytes, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
-    """What a worker does: learns tasks with a copy of the learner, and keeps none of them."""
     if key not in _learners:
-        receive(packed, key)
+        torch.set_num_threads(1)
+        content = Path(packed).read_bytes() if isinstance(packed, str) else packed
+        _learners.clear()
+        _learners[key] = cloudpickle.loads(content)
+        _learners[key]._store.features.adds_shared = False
     learner = _learners[key]
     errors: dict[str, ImpressLearnError] = {}
     rows: list[TaskRow] = []
@@ -223,26 +225,25 @@ def _submitting(
     # Not joblib's executor, which is one for the whole process: others may be using it.
     from joblib.externals.loky import ProcessPoolExecutor
 
-    number, pools = int(workers), list[Any]()
+    number = int(workers)
+    pools = [ProcessPoolExecutor(number, env=ONE_THREAD)]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, key)
+        file.write_bytes(packed)
 
-    def start() -> None:
-        given = {"initializer": receive, "initargs": (packed, key)}  # once for each process
-        pools.append(ProcessPoolExecutor(number, env=ONE_THREAD, **given))
+        def submit(chunk: Chunk) -> futures.Future[Learned]:
+            call = learn_chunk, str(file), key, note_of, chunk
+            try:
+                return pools[-1].submit(*call)
+            except futures.BrokenExecutor:  # it has lost a process
+                pools.append(ProcessPoolExecutor(number, env=ONE_THREAD))
+                return pools[-1].submit(*call)
 
-    def submit(chunk: Chunk) -> futures.Future[Learned]:
-        call = learn_chunk, b"", key, note_of, chunk
         try:
-            return pools[-1].submit(*call)
-        except futures.BrokenExecutor:  # it has lost a process
-            start()
-            return pools[-1].submit(*call)
-
-    start()
-    try:
-        yield submit, number
-    finally:
-        for pool in pools:
-            pool.shutdown(kill_workers=True)
+            yield submit, number
+        finally:
+            for pool in pools:
+                pool.shutdown(kill_workers=True)
 
 
 def _results(submit: Submit, chunks: Iterator[Chunk], most: int) -> Iterator[Learned]:

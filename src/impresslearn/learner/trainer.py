@@ -289,8 +289,7 @@ class Trainer:
             for task, (training, trained), result in solve(tasks, problem, batched, progress):
                 learned, budget = trained.result(), budgets[task.name]
                 if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
-                    # Taking out this share of the numbers would cost accuracy: begin at a higher
-                    # price.
+                    # Taking out this share would cost accuracy: begin at a higher price.
                     left.append(replace(task, price=math.sqrt(task.price * budget.price)))
                     continue
                 size = self._commit(task, learned, training.phase, result, None, most)
