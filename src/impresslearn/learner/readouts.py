@@ -9,9 +9,9 @@ the changed network, so all bytes of the head are spent at their best.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,10 +52,8 @@ from impresslearn.networks.inputs import (
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store import LearnedTask, Store
 from impresslearn.store.tasks import label_map_bytes
+from impresslearn.training.batched import Problem
 from impresslearn.training.loop import FitResult, with_head
-
-if TYPE_CHECKING:
-    from impresslearn.learner.trainer import Trainer
 
 FEW_FEATURES = 64  # fewer are read as they are
 # Every sixth example is held out to compare the stages; fewer examples say too little.
@@ -73,6 +71,7 @@ LARGEST_DIFFERENCE = 0.02
 Data = Examples | StreamedExamples
 # Numbers in the network, the features that a readout is fitted to, and how the training ended.
 Stage = tuple[Coefficients, Tensor, FitResult | None]
+MakesProblem = Callable[..., Problem]
 
 
 class TooLargeError(InputError):
@@ -263,15 +262,17 @@ def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarra
 class TaskReadout:
     """The readout of one task, and in stages the numbers in the network that it is fitted over.
 
-    - staged: whether the task is learned in stages; else its readout may read masks too.
+    - problem: of training numbers in the network, as `Trainer.problem`, for a task in stages; None
+      for a readout alone, which may read masks too.
 
     Raises UnreadableFeaturesError as `features_of`.
     """
 
-    def __init__(self, trainer: Trainer, task: NewTask, staged: bool) -> None:
-        store, settings = trainer.store, trainer.settings
-        self._store, self._settings, self._problem = store, settings, trainer.problem
-        self._task, self._staged = task, staged
+    def __init__(
+        self, store: Store, settings: LearnerSettings, task: NewTask, problem: MakesProblem | None
+    ) -> None:
+        self._store, self._settings, self._task, self._problem = store, settings, task, problem
+        staged = problem is not None
         examples, self._classes = task.data
         number, known = store.last_projection()
         networks = (0, True) if staged else networks_of(store, settings, known)
@@ -369,6 +370,7 @@ class TaskReadout:
         budget = None
         if room is not None:
             budget = Budget(room - min(self._size(frozen), room // 3), self._settings.bit_price)
+        assert self._problem is not None
         part = replace(self._task, data=(examples.subset(kept.numpy()), classes))
         training, numbers = self._problem(part, budget, head=False)
         weight = self._head(frozen)[0]
@@ -392,7 +394,7 @@ class TaskReadout:
         """
         task, targets, frozen = self._task, self._targets, self._frozen
         store, settings = self._store, self._settings
-        if not self._staged:
+        if self._problem is None:
             return frozen, {}
         evidence: dict[str, Any] = {"stage": "readout"}
         if task.replaced is not None:

@@ -360,8 +360,8 @@ class Trainer:
 
         The network sees the data of a readout once, as they are, without augmentation.
         """
-        store = self.store
-        readout = readouts.TaskReadout(self, task, not self._closed_form)
+        store, problem = self.store, None if self._closed_form else self.problem
+        readout = readouts.TaskReadout(store, self.settings, task, problem)
         learned, result, evidence = readout.learned()
         task = replace(task, about={**task.about, **evidence})
         phase = TrainingPhase.begin(store.backbone, store.shared)
