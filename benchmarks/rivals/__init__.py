@@ -23,8 +23,7 @@ __all__ = ["METHODS", "BestMask", "SklearnClassifier", "bitfit", "create_method"
 
 def supsup(backbone: Backbone, *, recipe: Recipe, **settings: Any) -> SupSup:
     """A mask per task, with the settings of the preset `default`."""
-    defaults = preset("default").mask_settings()
-    return SupSup(backbone, **{**defaults, **settings, "basis_recipe": recipe})
+    return SupSup(backbone, **{**settings, "basis_recipe": recipe})
 
 
 def _adam(lr: float) -> Recipe:

@@ -112,11 +112,7 @@ def composed(text: str) -> str:
 
 def encodable(text: str) -> bool:
     """Whether UTF-8 can write a text, which it cannot for lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.encode(errors="replace").decode() == text
 
 
 def check_integer(name: str, value: Any, low: int, high: int = 2**63) -> int:
@@ -131,12 +127,8 @@ def check_integer(name: str, value: Any, low: int, high: int = 2**63) -> int:
 
 def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
     """The value as a float, which must be finite with low <= value <= high."""
-    try:
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        valid = is_number and math.isfinite(value) and low <= value <= high
-    except OverflowError:  # an integer beyond the range of floats
-        valid = False
-    if not valid:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (is_number and abs(value) <= sys.float_info.max and low <= value <= high):
         bound = "a finite number" if low == -math.inf else f"a finite number of at least {low:g}"
         bound = bound if high == math.inf else f"a number from {low:g} to {high:g}"
         raise InputError(f"{name} must be {bound}, got {shown(value)}")

@@ -20,18 +20,17 @@ def check_place(path: str | os.PathLike) -> Path:
     """
     if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
         raise InputError(f"path must be a string or Path, got {type(path).__name__}")
+    problem = ""
     try:
         place = Path(os.path.realpath(path))
-        if place.is_dir():
-            raise InputError(f"cannot write {path}: it is a folder")
         if place.exists() and not place.is_file():
-            raise InputError(f"cannot write {path}: it is not a regular file")
-        if not place.parent.is_dir():
-            raise InputError(f"cannot write {path}: there is no folder {place.parent}")
-    except InputError:
-        raise
+            problem = "it is a folder" if place.is_dir() else "it is not a regular file"
+        elif not place.parent.is_dir():
+            problem = f"there is no folder {place.parent}"
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot write {path}: {reason_of(error)}") from None
+        problem = reason_of(error)
+    if problem:
+        raise InputError(f"cannot write {path}: {problem}")
     return place
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -19,11 +19,11 @@ ABSENT = "–"
 UNITS = ("B", "kB", "MB", "GB")
 # Patterns of column names; any other number is printed with four digits.
 KINDS = {
-    r"(.*_)?accuracy(_.*)?|rejected|share|unknown|(class|task)_il": "fraction",
-    r"(.*_)?difference|forgetting|(backward|forward)_transfer": "points",
-    r"bytes(_.*)?|.*_bytes": "bytes",
-    r"seconds(_.*)?|.*_seconds": "seconds",
-    r"(.*_)?p_value|p_holm": "probability",
+    "fraction": r"(.*_)?accuracy(_.*)?|rejected|share|unknown|(class|task)_il",
+    "points": r"(.*_)?difference|forgetting|(backward|forward)_transfer",
+    "bytes": r"bytes(_.*)?|.*_bytes",
+    "seconds": r"seconds(_.*)?|.*_seconds",
+    "probability": r"(.*_)?p_value|p_holm",
 }
 LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -92,11 +92,18 @@ def number(value: float) -> str:
 
 
 def kind_of(key: str) -> str:
-    """What a column of this name holds: one of the values of `KINDS`, or "number"."""
-    for pattern, kind in KINDS.items():
-        if re.fullmatch(pattern, key):
-            return kind
-    return "number"
+    """What a column of this name holds: a key of `KINDS`, or "number"."""
+    return next((kind for kind, names in KINDS.items() if re.fullmatch(names, key)), "number")
+
+
+FORMATS: dict[str, Callable[[float], str]] = {
+    "fraction": percent,
+    "points": lambda value: signed(100 * value),  # fractions, shown as percentage points
+    "bytes": size,
+    "seconds": duration,
+    "probability": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
+    "number": number,
+}
 
 
 def format_value(key: str, value: Any) -> str:
@@ -107,18 +114,7 @@ def format_value(key: str, value: Any) -> str:
         return "yes" if value else "no"
     if not isinstance(value, (int, float)):
         return visible(str(value))
-    kind = kind_of(key)
-    if kind == "fraction":
-        return percent(value)
-    if kind == "points":  # fractions, shown as percentage points
-        return signed(100 * value)
-    if kind == "bytes":
-        return size(value)
-    if kind == "seconds":
-        return duration(value)
-    if kind == "probability":
-        return "< 0.001" if value < 0.001 else f"{value:.3f}"
-    return number(value)
+    return FORMATS[kind_of(key)](value)
 
 
 def format_interval(key: str, mean: float, half_width: float) -> str:

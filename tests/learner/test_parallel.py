@@ -126,7 +126,7 @@ def test_a_failing_task_stops_no_other(alone):
 @pytest.mark.parametrize("form", [tuple, lambda pair: il.Examples(*pair)], ids=["pair", "Examples"])
 def test_groups_fill_with_small_data_and_large_data_wait_for_their_turn(form, monkeypatch):
     monkeypatch.setattr(parallel, "GROUP_BYTES", 64 * 100)
-    loaded, groups, errors = list[str](), list[list[str]](), {}
+    loaded, groups, numbers, errors = list[str](), list[list[str]](), {}, {}
 
     def load(name: str, count: int) -> object:
         loaded.append(name)
@@ -139,12 +139,13 @@ def test_groups_fill_with_small_data_and_large_data_wait_for_their_turn(form, mo
 
     counts = {"a": 10, "no note": 10, "b": 10, "large": 100, "larger": 200, "c": 10}
     chunk = [(name, partial(load, name, count)) for name, count in counts.items()]
-    for group in parallel._groups(chunk, note_of, errors):
+    for group, notes in parallel._groups(chunk, note_of, errors):
         groups.append(list(group))
-        assert loaded[-1] in ("large", *group)
-    assert groups == [["a", "b"], ["large"], ["larger"], ["c"]]
+        numbers |= notes
+        assert loaded[-1] == groups[-1][-1]
+    assert groups == [["a", "b", "large"], ["larger"], ["c"]]
     assert set(errors) == {"no note"}
-    assert group["c"][1] == {"number": 6}
+    assert numbers["c"] == {"number": 6}
 
 
 def test_workers_train_side_by_side_the_same_bits():

@@ -212,7 +212,7 @@ def test_values_that_were_saved_are_checked_on_some_rows() -> None:
     learner.learn_task("task", (given, labels))
     assert learner.score((inputs, labels), "task") > 0.9
     refused("another network, or in another order", learner.features, inputs, values[::-1].copy())
-    refused(r"\(48, 16\), got \(48, 15\)", learner.features, inputs, values[:, 1:])
+    refused(r"\(48, 15\) are not the features \(48, 16\)", learner.features, inputs, values[:, 1:])
 
 
 def test_the_form_of_raw_inputs_is_kept() -> None:

@@ -188,5 +188,5 @@ def test_every_preset_makes_a_network_and_learners(name):
         if name == "default":
             assert getattr(ImpressLearner(), setting) == value
     assert learner.seed == 5
-    SupSup(backbone, **chosen.mask_settings())
+    SupSup(backbone, allocation=chosen.allocation, score_rule=chosen.score_rule)
     assert learner.add_random_masks(2).learn_task("t", blobs()).tasks_["t"].bytes

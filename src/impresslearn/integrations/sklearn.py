@@ -35,6 +35,7 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
     `ImpressLearner` that holds the tasks.
     """
 
+    learner_: ImpressLearner
     _classes: dict[str, np.ndarray]
 
     def __init__(
@@ -62,17 +63,13 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
         named = task is not None and hasattr(self, "learner_")
         X, y = validate_data(self, X, y, reset=not named, dtype=np.float32, ensure_min_samples=2)
         check_classification_targets(y)
-        classes = np.unique(y)
-        if len(classes) < 2:
-            raise ValueError(f"y has one class, {classes[0]!r}; a classifier needs two")
-        if not named:
-            self.learner_ = self._new_learner(X)
         # Any labels: the task keeps their places, this object the labels.
-        places = np.searchsorted(classes, y)
-        self.learner_.learn_task(task or TASK, (X, places))
+        classes, places = np.unique(y, return_inverse=True)
+        learner = self.learner_ if named else self._new_learner(X)
+        learner.learn_task(task or TASK, (X, places))
         known = self._classes if named else {}
         self._classes = {**known, task or TASK: classes}
-        self.classes_ = classes
+        self.learner_, self.classes_ = learner, classes
         return self
 
     def _new_learner(self, X: np.ndarray) -> ImpressLearner:
@@ -80,11 +77,7 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
         if backbone is None:
             backbone = create_backbone("linear", in_features=X.shape[1], head="own")
         limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
-        spread = X.std(axis=0, dtype=np.float64)
-        prepared = Preprocessing(
-            mean=X.mean(axis=0, dtype=np.float64).tolist(),
-            std=np.where(spread > 0, spread, 1.0).tolist(),
-        )
+        prepared = Preprocessing.standardising(X)
         return ImpressLearner.from_preset(
             backbone, self.preset, seed=self.seed, preprocessing=prepared, progress=False, **limit
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from impresslearn.checks import check_integer, check_number, check_seed, clear_calls
+from impresslearn.checks import check_integer, check_mapping, check_number, check_seed, clear_calls
 from impresslearn.data import Examples, Preprocessing, StreamedExamples, as_examples, classes_of
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
@@ -39,6 +39,7 @@ Case = tuple[str, Data, Data]  # name, examples to learn, examples held back
 BUDGETS = (150, 300, 500, 1000, 2000)
 FOLDS = 5  # one of them is held back
 FINALISTS = 3  # at each budget
+MOST_BASIS = 5  # tasks
 MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # cases are tasks, or further folds of them
 
 
@@ -168,9 +169,8 @@ def advise(
     tasks: Any,
     backbone: Backbone | None = None,
     *,
-    budgets: Sequence[int] = BUDGETS,
+    budgets: Collection[int] = BUDGETS,
     max_seconds: float = 300.0,
-    basis: int | None = None,
     preprocessing: Preprocessing | None = None,
     seed: int = 0,
     progress: ProgressChoice = "auto",
@@ -178,46 +178,34 @@ def advise(
     """Shows how accurate tasks become in each number of bytes, by the best method for each.
 
     - tasks: name -> labelled data as `learn_task` takes them, typical of the tasks to come; or the
-      data of one task. A fifth of the examples of each class is held back.
+      data of one task. A fifth of the examples of each class is held back. Masks are trained on a
+      third of the tasks, those with the most examples, at most five.
     - backbone: the network; by default `lenet_300_100` is made for the data.
     - budgets: numbers of bytes per task. Masks of basis tasks are not counted.
     - max_seconds: when they are over, the curve has what was tried so far, and `skipped` names the
       rest.
-    - basis: how many tasks masks are trained on, those with the most examples; by default a third
-      of the tasks, at most five.
     - preprocessing, progress: as in `ImpressLearner`.
     - seed: of the split, the network and the trainings.
 
-    Raises InputError if all tasks are basis tasks, a task has too few examples to hold some back,
-    no method fits a budget or none finishes in `max_seconds`.
+    Raises InputError if a task has too few examples to hold some back, no method fits a budget or
+    none finishes in `max_seconds`.
     """
     ends = time.monotonic() + check_number("max_seconds", max_seconds, 0.0)
-    if not isinstance(budgets, Iterable) or isinstance(budgets, str):
+    if not isinstance(budgets, Collection) or isinstance(budgets, str) or not len(budgets):
         raise InputError(f"budgets must be numbers of bytes such as [300, 1000], got {budgets!r}")
     sizes = sorted({check_integer("a budget", budget, 1) for budget in budgets})
-    if not sizes:
-        raise InputError("budgets must hold at least one number of bytes, got none")
-    if isinstance(tasks, list) and all(isinstance(each, tuple) for each in tasks):
-        raise InputError(f"tasks must be a dictionary {{name: data}}, got a list of {len(tasks)}")
-    labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
-    data = {}
-    for name, of in labelled.items():
-        data[name] = as_examples(of, layout=preprocessing)
+    labelled: Any = tasks if isinstance(tasks, (Mapping, list)) else {"task": tasks}
+    check_mapping("tasks", labelled, "{name: data}")
+    data = {name: as_examples(of, layout=preprocessing) for name, of in labelled.items()}
     largest_first = sorted(data, key=lambda name: -len(data[name]))
-    if not data:
-        raise InputError("tasks must hold at least one task, got none")
-    count = check_integer("basis", min(5, len(data) // 3) if basis is None else basis, 0)
-    if count >= len(data):
-        raise InputError(f"basis={count} needs more than {count} tasks, got {len(data)}")
-    pilots = {name: data[name] for name in largest_first[count:]}
-    cases = _cases(pilots, check_seed(seed))
-    network = None if backbone is None else check_backbone(backbone)
-    basis_tasks = {name: data[name] for name in largest_first[:count]}
+    count = min(MOST_BASIS, len(data) // 3)
+    basis = {name: data[name] for name in largest_first[:count]}
+    cases = _cases({name: data[name] for name in largest_first[count:]}, check_seed(seed))
     common: dict[str, Any] = {"preprocessing": preprocessing, "seed": seed, "shape": ()}
-    if network is None:  # one is made for the data
+    if backbone is None:  # one is made for the data
         common["shape"], common["classes"] = sizes_of(data, preprocessing)
     else:
-        common |= {"backbone": network, "classes": network.num_classes}
+        common |= {"backbone": check_backbone(backbone), "classes": backbone.num_classes}
 
     def check_time(*_: Any) -> None:
         if time.monotonic() > ends:
@@ -232,13 +220,13 @@ def advise(
         settings = {**in_time, **candidate.settings, **settings}
         if candidate.basis:
             # Presets train equal masks, but their networks may differ in the head.
-            made_for = candidate.preset if network is None else "network"
+            made_for = candidate.preset if backbone is None else "network"
             if made_for not in banks:
-                banks[made_for] = _new_learner(candidate, basis_tasks, in_time).bank_
+                banks[made_for] = _new_learner(candidate, basis, in_time).bank_
             settings["bank"] = banks[made_for]
-        return _new_learner(candidate, basis_tasks, settings)
+        return _new_learner(candidate, basis, settings)
 
-    candidates = [method for method in CANDIDATES if method.suits(network, count > 0)]
+    candidates = [method for method in CANDIDATES if method.suits(backbone, count > 0)]
     trials: list[Trial] = []
     skipped: dict[str, str] = {}
     with progress_for(progress).titled("advice").track(len(candidates)) as advance:
@@ -250,7 +238,11 @@ def advise(
             advance()
     if not trials:
         raise InputError(f"no method could be tried: {next(iter(skipped.values()))}")
-    finalists = _finalists(trials, sizes)
+    chosen: list[Trial] = []
+    for limit in sizes:
+        fitting = [trial for trial in trials if trial.bytes <= limit]
+        chosen += sorted(fitting, key=Trial.rank)[:FINALISTS]
+    finalists = list(dict.fromkeys(chosen))
     with suppress(TimeoutError):
         for case in cases[1:]:
             for trial in finalists:
@@ -267,7 +259,7 @@ def advise(
         trial.learner.progress = False
     top = min(points.values(), key=Trial.rank)
     budget = min(size for size in points if points[size].accuracy >= top.accuracy - top.error)
-    used = basis_tasks if points[budget].candidate.basis else {}
+    used = basis if points[budget].candidate.basis else {}
     by_size = tuple(sorted(trials, key=lambda trial: trial.bytes))
     return Advice(points, budget, by_size, skipped, used, common)
 
@@ -298,15 +290,6 @@ def _trials(
         trial.learn(*case)
         needed = trial.bytes
         yield trial
-
-
-def _finalists(trials: Sequence[Trial], sizes: Sequence[int]) -> list[Trial]:
-    """The best trials that fit into each of the budgets."""
-    chosen: list[Trial] = []
-    for limit in sizes:
-        fitting = [trial for trial in trials if max(trial.sizes) <= limit]
-        chosen += sorted(fitting, key=Trial.rank)[:FINALISTS]
-    return list(dict.fromkeys(chosen))
 
 
 def _new_learner(

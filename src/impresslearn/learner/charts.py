@@ -24,21 +24,17 @@ if TYPE_CHECKING:
 MAX_UNITS, MAX_INPUTS = 48, 96  # of a layer's mask that `mask_picture` draws
 
 
-def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> alt.TopLevelMixin:
+def mask_usage(learner: ImpressLearner) -> alt.TopLevelMixin:
     """Which masks each task uses: a mask's share of the absolute coefficients.
 
-    - tasks: names; by default all that are not basis tasks. Every layer has the same weight.
-
-    Raises InputError if none of the tasks combines masks.
+    Every layer has the same weight. Raises InputError if no task combines masks.
     """
     from impresslearn.plotting import heatmap, styled  # Altair takes a second to import
 
     check_kind("learner", learner, ImpressLearner)
-    if tasks is None:
-        tasks = [task.name for task in learner.tasks_.all() if task.role == "learned"]
     rows = []
-    for name in tasks:
-        alphas = learner._store.coefficients(learner.tasks_.learned(name)).alpha
+    for name, numbers in learner.coefficients_.items():
+        alphas = numbers.alpha
         if not alphas:
             continue  # the task has other numbers than coefficients of masks
         by_layer = [alpha.abs().reshape(len(alpha), -1).mean(dim=1) for alpha in alphas]

@@ -41,10 +41,10 @@ from impresslearn.inference import (
 )
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.prediction_labels import check_task_names
-from impresslearn.learner.features import keep_features, learn_class_map
 from impresslearn.learner.parallel import learn_in_parallel
 from impresslearn.learner.presets import LearnerSettings, Start
 from impresslearn.learner.presets import preset as find_preset
+from impresslearn.learner.readouts import known_form
 from impresslearn.learner.trainer import Note, Trainer
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
@@ -101,8 +101,8 @@ class ImpressLearner(ReadOnlySettings):
     - cache_bytes: memory for the weights of the tasks predicted last.
 
     Raises InputError for settings that cannot be used. Methods raise UnknownTaskError if no task
-    has the name, StoreError where a store cannot be used, and InputError for a change to a store
-    that was opened for reading only.
+    has the name, StoreError where a store cannot be used, and InputError for names that are taken,
+    data that cannot be used, and a change to a store that was opened for reading only.
     """
 
     def __init__(
@@ -158,9 +158,8 @@ class ImpressLearner(ReadOnlySettings):
         basis_recipe and task_recipe, or recipe for both, may be mappings of the entries to change.
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
-        chosen = find_preset(name)
-        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
-        masks = chosen.masks_on(backbone, learner.settings.max_bytes)
+        settings, masks = find_preset(name).settings_on(check_backbone(backbone), overrides)
+        learner = cls(backbone, **settings)
         if masks and backbone.layers and not len(learner.bank_):
             learner.add_masks(masks, source="disjoint_kernels")
         return learner
@@ -187,10 +186,7 @@ class ImpressLearner(ReadOnlySettings):
         # If a task was learned from floats 0 to 255 and later gets uint8, the inputs would be
         # scaled to [0, 1] without a warning; the reverse, and a table whose columns come in another
         # order, fail without one too.
-        first = self.tasks_.first()
-        history = {} if first is None else first.history
-        form = {**history.get("recipe", {}), **history.get("metrics", {})}
-        return with_form(self.settings.preprocessing, form)
+        return with_form(self.settings.preprocessing, known_form(self._store) or {})
 
     @property
     def shared_statistics_(self) -> Statistics | None:
@@ -219,11 +215,8 @@ class ImpressLearner(ReadOnlySettings):
         - data: anything that `as_examples` takes.
         - seed: of the training; by default drawn from the learner's and the name.
         - note: JSON values to keep in the task's history.
-
-        Raises InputError if the name is taken, the data cannot be used, or there are more classes
-        than the backbone has outputs.
         """
-        self._trainer.learn_masks([name], data, seeds=seed, note=note)
+        self._trainer.learn_masks([name], data, seed, note, batched=False)
         return self
 
     def learn_homogeneous(
@@ -241,15 +234,15 @@ class ImpressLearner(ReadOnlySettings):
         They are named name, name/1, …; the first is the task's own mask.
 
         - seeds: distinct ones; each mask depends on its own seed alone.
-        - batched: as in `learn_tasks`. name, data, note, errors: as in `learn_basis`.
+        - batched: as in `learn_tasks`. name, data, note: as in `learn_basis`.
         """
         numbers = range(check_integer("count", count, 1))
         names = [f"{name}/{number}" if number else name for number in numbers]
-        self._trainer.learn_masks(names, data, seeds=seeds, batched=batched, note=note)
+        self._trainer.learn_masks(names, data, seeds, note, batched=batched)
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
-        """Appends random masks of the learner's sparsity and allocation; raises as `add_masks`."""
+        """Appends random masks of the learner's sparsity and allocation."""
         return self.add_masks(count, seed=seed)
 
     def add_masks(
@@ -260,8 +253,6 @@ class ImpressLearner(ReadOnlySettings):
         - source: "random", "disjoint" (each weight in one of them) or "disjoint_kernels" (each
           kernel). The bank takes masks of your own with `bank_.append`.
         - seed: of the draw; the learner's by default.
-
-        Raises InputError for an unknown source and for a count below 1.
         """
         seed = self.settings.seed if seed is None else check_seed(seed)
         count, how = check_integer("count", count, 1), self.settings
@@ -275,11 +266,10 @@ class ImpressLearner(ReadOnlySettings):
         """Learns a new task's coefficients over the masks that the bank holds now.
 
         - data: anything that `as_examples` takes; a few labelled examples suffice.
-        - name, seed, note, errors: as in `learn_basis`; InputError also if masks are needed and
-          there are none.
+        - name, seed, note: as in `learn_basis`.
         """
         name = check_name(name)
-        self._trainer.learn_tasks({name: data}, seeds=seed, notes={name: note})
+        self._trainer.learn_tasks({name: data}, seed, {name: note}, batched=False)
         return self
 
     def learn_tasks(
@@ -300,11 +290,11 @@ class ImpressLearner(ReadOnlySettings):
           an executor as of `concurrent.futures`. Tasks that the store has are left out, so the call
           goes on where a former one ended. Results do not depend on the number of workers.
 
-        Raises as `learn_task`; with workers TasksFailedError, with an error for each task that
-        failed, after all others were learned.
+        Raises, with workers, TasksFailedError with an error for each task that failed, after all
+        others were learned.
         """
         if workers is None:
-            self._trainer.learn_tasks(tasks, batched=batched)
+            self._trainer.learn_tasks(tasks, None, {}, batched=batched)
         elif check_flag("batched", batched):
             raise InputError("workers train tasks side by side by themselves; leave out batched")
         else:
@@ -319,14 +309,15 @@ class ImpressLearner(ReadOnlySettings):
         The version before is kept. A readout is fitted anew.
 
         - data: of every class that the task must still separate; new labels become further classes.
-        - seed, note, errors: as in `learn_task`; InputError also for a basis task, whose mask other
-          tasks combine.
+        - seed, note: as in `learn_task`.
+
+        Raises InputError also for a basis task, whose mask other tasks combine.
         """
-        self._trainer.update_task(name, data, seed=seed, note=note)
+        self._trainer.update_task(name, data, seed, note)
         return self
 
     def versions(self, name: str) -> tuple[TaskInfo, ...]:
-        """All versions of a task in their order, the present one last. Raises UnknownTaskError."""
+        """All versions of a task in their order, the present one last."""
         return tuple(task.info() for task in self._store.versions(name))
 
     def restore_task(self, name: str, version: int) -> ImpressLearner:
@@ -368,8 +359,6 @@ class ImpressLearner(ReadOnlySettings):
         - data: as in `learn_task`, of tasks like those to come; 600 inputs of a dozen tasks
           suffice, and labels do not count.
         - dimensions: the number of components.
-
-        Raises InputError for data that cannot be used, and if tasks are not readouts.
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
@@ -383,11 +372,8 @@ class ImpressLearner(ReadOnlySettings):
         - inputs: (n, ...), raw unless they are `Prepared`.
         - values: features of the same network that were computed before, in the order of the
           inputs; a few rows of them are checked. None (the default) computes them.
-
-        Raises InputError for inputs that cannot be used, for values that are not the network's,
-        and for a network whose features a readout cannot use.
         """
-        return keep_features(self._trainer, inputs, values)
+        return self._trainer.features(inputs, values)
 
     def tell_apart(self, tasks: Mapping[str, Any]) -> ImpressLearner:
         """Learns to infer tasks from single inputs, by the features of a pretrained network.
@@ -397,19 +383,16 @@ class ImpressLearner(ReadOnlySettings):
 
         - tasks: learned task -> labelled data of all its classes, such as its training data. Give
           all tasks at once where you can.
-
-        Raises UnknownTaskError for an unknown name, and InputError for other labels than the
-        task's and for a network without features that all tasks share.
         """
-        learn_class_map(self._trainer, tasks)
+        self._trainer.learn_class_map(tasks)
         return self
 
     def prepare(self, inputs: Any) -> Tensor | Inputs:
-        """Raw inputs (n, ...) as the network takes them. Raises InputError for unusable ones."""
+        """Raw inputs (n, ...) as the network takes them."""
         return checked_inputs(self.backbone, inputs, self.preprocessing_)
 
     def logits(self, inputs: Any, task: str) -> Tensor:
-        """A task's logits (n, K) for K classes, on the backbone's device. Raises as `predict`."""
+        """A task's logits (n, K) for K classes, on the backbone's device."""
         view = self._store.view(self.tasks_.learned(task))
         return view.logits(self.backbone, self.prepare(inputs))
 
@@ -425,8 +408,7 @@ class ImpressLearner(ReadOnlySettings):
         - per_input: without task, True infers the most likely task of each input by itself; False
           infers one task for all inputs, which is surer.
 
-        Raises UnknownTaskError if no task has the name, or if the inputs as a whole look like no
-        task, and InputError for inputs that cannot be used, and for per_input with a task.
+        Raises UnknownTaskError also if the inputs as a whole look like no task.
         """
         values = self.prepare(inputs)
         if per_input:
@@ -450,7 +432,7 @@ class ImpressLearner(ReadOnlySettings):
         return np.array(labels, dtype=object if len(kinds) > 1 else None)
 
     def score(self, data: Any, task: str) -> float:
-        """A task's accuracy in [0, 1] on labelled data. Raises as `predict`, and for new labels.
+        """A task's accuracy in [0, 1] on labelled data, which must have no new labels.
 
         `class_incremental` measures accuracy without task names.
         """
@@ -487,8 +469,6 @@ class ImpressLearner(ReadOnlySettings):
           have the probability 0.
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
-
-        Raises as `guess_task`, and UnknownTaskError for an unknown name.
         """
         is_short = among == "all" and method == "auto"
         known, values, about = self._asked(inputs, among, is_short)
@@ -499,8 +479,6 @@ class ImpressLearner(ReadOnlySettings):
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
 
         - among: as in `infer_task`, whose method "auto" this uses for every input.
-
-        Raises as `infer_task`.
         """
         known, values, about = self._asked(inputs, among, among == "all", one_by_one=True)
         return guess_tasks(self.backbone, self.bank_, known, values, **about)
@@ -513,7 +491,7 @@ class ImpressLearner(ReadOnlySettings):
         return labels_of(logits, self.tasks_.learned(guess.best).classes)
 
     def statistics_of(self, task: str) -> Statistics | None:
-        """Norm statistics of a task; None where its network has none. Raises UnknownTaskError."""
+        """Norm statistics of a task; None where its network has none."""
         return self._store.statistics(self.tasks_.learned(task))
 
     def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
@@ -526,7 +504,7 @@ class ImpressLearner(ReadOnlySettings):
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A module from inputs to a task's logits, which shares nothing with the learner.
 
-        Its inputs are raw, as the learner's are, or `prepared`. Raises UnknownTaskError.
+        Its inputs are raw, as the learner's are, or `prepared`.
         """
         return export_module(self.task_model(task, prepared=prepared))
 
@@ -543,9 +521,7 @@ class ImpressLearner(ReadOnlySettings):
         - tasks: only these and the masks they need; an empty list keeps all masks and no task, as a
           base for tasks to come. By default everything.
         - weights: "stored", or "seed" to keep only the network's settings and its SHA-256.
-        - overwrite: whether an existing file may be replaced.
-
-        Raises InputError for a path that is taken, and StoreError if it cannot be written.
+        - overwrite: whether an existing file may be replaced; else a path that is taken is refused.
         """
         plain = self.settings.plain()
         save_file(self._store, plain, path, names=tasks, weights=weights, overwrite=overwrite)

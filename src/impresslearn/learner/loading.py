@@ -98,8 +98,7 @@ def load(
 
     Raises StoreError if the file is not a store, is damaged, or belongs to another network.
     """
-    options = {"module": module, "device": device}
-    return _learner(path, settings, options, readonly=True, in_memory=True)
+    return _learner(path, settings, module=module, device=device, readonly=True, in_memory=True)
 
 
 @clear_calls
@@ -122,7 +121,7 @@ def open_store(
     - path, module, device, settings: as in `load`. Raises as `load` does.
     """
     options = {"module": module, "device": device, "readonly": readonly, "timeout": timeout}
-    return _learner(path, settings, options)
+    return _learner(path, settings, **options)
 
 
 def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
@@ -142,16 +141,16 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
     return {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
 
 
-def _learner(
-    path: Any, settings: dict[str, Any], options: dict[str, Any], **how: Any
-) -> ImpressLearner:
+def _learner(path: Any, settings: dict[str, Any], **options: Any) -> ImpressLearner:
     if "backbone" in settings:
         raise InputError("the network comes from the file; give the structure of yours as module=")
-    known = sorted({*inspect.signature(ImpressLearner).parameters, *options} - {"bank"})
+    known = sorted(
+        {*inspect.signature(ImpressLearner).parameters, *options} - {"bank", "in_memory"}
+    )
     for name in settings:
         check_known("a learner has no setting", name, known)
     cache_bytes = settings.get("cache_bytes", CACHE_BYTES)
-    store, plain = open_file(path, cache_bytes=cache_bytes, **options, **how)
+    store, plain = open_file(path, cache_bytes=cache_bytes, **options)
     try:
         try:
             stored = restored_settings(plain)

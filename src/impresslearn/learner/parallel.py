@@ -14,15 +14,8 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
-from contextlib import contextmanager
+from concurrent import futures
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,18 +40,19 @@ GROUP_BYTES = 64 * 1024**2  # of inputs that are trained side by side
 MOST_DEATHS = 5  # of workers, before the call fails
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
-Workers = int | str | Executor
 Chunk = Sequence[tuple[str, Any]]
-Group = dict[str, tuple[Any, Any]]  # name -> data and note
 NoteOf = Callable[[Any], dict[str, Any]]
 # The rows of a chunk's tasks, the errors of those that could not be learned, and warnings.
 Learned = tuple[list[TaskRow], dict[str, ImpressLearnError], list[tuple[str, type[Warning]]]]
+Submit = Callable[[Chunk], futures.Future[Learned]]
+
+_learners: dict[str, Any] = {}  # of this worker
 
 
 def learn_in_parallel(
     learner: Any,
     tasks: Any,
-    workers: Workers,
+    workers: int | str | futures.Executor,
     note_of: NoteOf | None = None,
     committed: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -71,34 +65,33 @@ def learn_in_parallel(
 
     Raises TasksFailedError after all others were learned.
     """
-    if workers != "ray" and not isinstance(workers, Executor):
+    if workers != "ray" and not isinstance(workers, futures.Executor):
         workers = check_integer("workers", workers, 1)
-    store, errors, count = learner._store, dict[str, ImpressLearnError](), 0
+    if not isinstance(tasks, Iterable):
+        kind = type(tasks).__name__
+        raise InputError(f"tasks must be a mapping or pairs of names and data, got {kind}")
+    store = learner._store
     store.database.check_writable()
+    errors: dict[str, ImpressLearnError] = {}
+    new: set[str] = set()
 
     def new_tasks() -> Iterator[tuple[str, Any]]:
-        nonlocal count
-        seen = set()
-        if not isinstance(tasks, Iterable):
-            kind = type(tasks).__name__
-            raise InputError(f"tasks must be a mapping or pairs of names and data, got {kind}")
         for pair in tasks.items() if isinstance(tasks, Mapping) else tasks:
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InputError(f"tasks must be pairs (name, data), got {type(pair).__name__}")
             name, data = pair
-            if check_name(name) in seen:
+            if check_name(name) in new:
                 errors[name] = InputError("its name was given twice; the first one counts")
             elif name not in learner.tasks_:
-                seen.add(name)
-                count += 1
+                new.add(name)
                 yield name, data
 
     remaining = new_tasks()
     # The first task decides what all others share.
     while learner.tasks_.first() is None and (pair := next(remaining, None)) is not None:
         try:
-            data = _loaded(pair[1])
-            learner.learn_task(pair[0], data, note=note_of(data) if note_of else None)
+            data, note = _loaded(pair[1], note_of)
+            learner.learn_task(pair[0], data, note=note)
         except ImpressLearnError as error:
             errors[pair[0]] = error
         else:
@@ -106,105 +99,89 @@ def learn_in_parallel(
     with _submitting(_packed(learner), note_of, workers) as (submit, number):
         chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
         for rows, failed, warned in _results(submit, chunks, WAITING * number):
-            for line, kind in warned:  # in this process, where the caller's filters hold
-                warn_caller(line, kind)
+            for message, category in warned:  # in this process, where the caller's filters hold
+                warn_caller(message, category)
             # Another process may have learned some of them meanwhile.
-            new = [row for row in rows if row.name not in learner.tasks_]
-            store.commit_many(new)
+            rows = [row for row in rows if row.name not in learner.tasks_]
+            store.commit_many(rows)
             errors |= failed
-            for row in new:
+            for row in rows:
                 committed(row.name)
     if errors:
-        raise TasksFailedError(errors, count)
+        raise TasksFailedError(errors, len(new))
 
 
-def learn_chunk(source: str | bytes, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
+def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
     """What a worker does: learns tasks with a copy of the learner, and keeps none of them.
 
-    - source: the learner as `_packed` wrote it, or the file with that.
+    - packed: the learner as `_packed` wrote it, or the file with that.
     - key: of this learner, which the worker keeps for the next chunk.
     """
     import cloudpickle
 
     if key not in _learners:
         torch.set_num_threads(1)
-        packed = Path(source).read_bytes() if isinstance(source, str) else source
+        content = Path(packed).read_bytes() if isinstance(packed, str) else packed
         _learners.clear()
-        _learners[key] = cloudpickle.loads(packed)
+        _learners[key] = cloudpickle.loads(content)
         _learners[key]._store.adds_shared = False
-    learner, errors, rows = _learners[key], dict[str, ImpressLearnError](), list[TaskRow]()
+    learner = _learners[key]
+    errors: dict[str, ImpressLearnError] = {}
+    rows: list[TaskRow] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for group in _groups(chunk, note_of, errors):
-            errors |= _learn_group(learner, group)
-            for name in group:
-                if name not in errors:
+        for tasks, notes in _groups(chunk, note_of, errors):
+            with suppress(ImpressLearnError):  # one by one says below which of them fails
+                learner._trainer.learn_tasks(tasks, None, notes, batched=True)
+            for name, data in tasks.items():
+                try:
+                    if name not in learner.tasks_:
+                        learner.learn_task(name, data, note=notes[name])
                     rows += learner._store.rows.task_rows(name)
                     learner.remove_task(name)
+                except ImpressLearnError as error:
+                    errors[name] = error
     return rows, errors, [(str(each.message), each.category) for each in caught]
 
 
 def _groups(
     chunk: Chunk, note_of: NoteOf | None, errors: dict[str, ImpressLearnError]
-) -> Iterator[Group]:
-    """The tasks of a chunk in groups to be trained side by side; adds errors of loading."""
-    group: Group = {}
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Tasks to be trained side by side, and their notes, by name; adds errors of loading.
+
+    A full group is trained before more data are loaded.
+    """
+    tasks: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
     size = 0
     for name, given in chunk:
         try:
-            data = _loaded(given)
-            note = note_of(data) if note_of else None
+            data, notes[name] = _loaded(given, note_of)
         except ImpressLearnError as error:
             errors[name] = error
             continue
+        tasks[name] = data
         inputs = data[0] if isinstance(data, tuple) and data else data
         inputs = getattr(inputs, "inputs", inputs)  # of Examples
-        added = getattr(inputs, "nbytes", GROUP_BYTES)  # other data are large, for all we know
-        if group and size + added > GROUP_BYTES:
-            yield group
-            group, size = {}, 0
-        group[name] = data, note
-        size += added
-        # A full group is trained before more data are loaded.
-        if size >= GROUP_BYTES or len(group) == MOST_ON_CPU:
-            yield group
-            group, size = {}, 0
-    if group:
-        yield group
+        size += getattr(inputs, "nbytes", GROUP_BYTES)  # other data are large, for all we know
+        if size >= GROUP_BYTES or len(tasks) == MOST_ON_CPU:
+            yield tasks, notes
+            tasks, notes, size = {}, {}, 0
+    if tasks:
+        yield tasks, notes
 
 
-def _learn_group(learner: Any, group: Group) -> dict[str, ImpressLearnError]:
-    """Learns tasks side by side or, where one of them fails, one by one; returns the errors."""
-    tasks = {name: data for name, (data, _) in group.items()}
-    notes = {name: note for name, (_, note) in group.items()}
-    try:
-        learner._trainer.learn_tasks(tasks, batched=True, notes=notes)
-        return {}
-    except ImpressLearnError:
-        errors: dict[str, ImpressLearnError] = {}
-    for name, (data, note) in group.items():
-        if name not in learner.tasks_:
-            try:
-                learner.learn_task(name, data, note=note)
-            except ImpressLearnError as error:
-                errors[name] = error
-    return errors
-
-
-_learners: dict[str, Any] = {}  # of this worker
-
-
-def _loaded(data: Any) -> Any:
-    """A task's data, which may be a function of the user's that raises anything."""
-    if not callable(data) or hasattr(data, "__len__"):
-        return data
-    try:
-        return data()
-    except ImpressLearnError:
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-        raise InputError(f"its data cannot be loaded: {kind}: {reason_of(error)}") from None
+def _loaded(data: Any, note_of: NoteOf | None) -> tuple[Any, dict[str, Any] | None]:
+    """A task's data, which may be a function of the user's that raises anything, and its note."""
+    if callable(data) and not hasattr(data, "__len__"):
+        try:
+            data = data()
+        except ImpressLearnError:
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            raise InputError(f"its data cannot be loaded: {kind}: {reason_of(error)}") from None
+    return data, note_of(data) if note_of else None
 
 
 def _packed(learner: Any) -> bytes:
@@ -218,14 +195,14 @@ def _packed(learner: Any) -> bytes:
 
 @contextmanager
 def _submitting(
-    packed: bytes, note_of: NoteOf | None, workers: Workers
-) -> Iterator[tuple[Callable[[Chunk], Future[Learned]], int]]:
+    packed: bytes, note_of: NoteOf | None, workers: int | str | futures.Executor
+) -> Iterator[tuple[Submit, int]]:
     """Gives what submits a chunk, and the number of workers."""
     key = uuid.uuid4().hex
-    if isinstance(workers, ThreadPoolExecutor):
+    if isinstance(workers, futures.ThreadPoolExecutor):
         line = "threads of one process would wait for each other: give a number of processes"
         raise InputError(f"workers must be an executor of other processes; {line}")
-    if isinstance(workers, Executor):
+    if isinstance(workers, futures.Executor):
         number = getattr(workers, "_max_workers", None) or 8
         yield lambda chunk: workers.submit(learn_chunk, packed, key, note_of, chunk), number
         return
@@ -254,11 +231,11 @@ def _submitting(
         file = Path(folder, key)
         file.write_bytes(packed)
 
-        def submit(chunk: Chunk) -> Future[Learned]:
+        def submit(chunk: Chunk) -> futures.Future[Learned]:
             call = learn_chunk, str(file), key, note_of, chunk
             try:
                 return pools[-1].submit(*call)
-            except BrokenExecutor:  # it has lost a process
+            except futures.BrokenExecutor:  # it has lost a process
                 pools.append(ProcessPoolExecutor(number, env=ONE_THREAD))
                 return pools[-1].submit(*call)
 
@@ -269,27 +246,24 @@ def _submitting(
                 pool.shutdown(kill_workers=True)
 
 
-def _results(
-    submit: Callable[[Chunk], Future[Learned]], chunks: Iterator[Chunk], most: int
-) -> Iterator[Learned]:
+def _results(submit: Submit, chunks: Iterator[Chunk], most: int) -> Iterator[Learned]:
     """What became of chunks, as they are finished; at most this many wait."""
-    waiting: dict[Future[Learned], Chunk] = {}
+    waiting: dict[futures.Future[Learned], Chunk] = {}
+    lost: list[Chunk] = []
     deaths = 0
     while True:
-        for chunk in islice(chunks, most - len(waiting)):
+        for chunk in [*lost, *islice(chunks, most - len(waiting) - len(lost))]:
             waiting[submit(chunk)] = chunk
         if not waiting:
             return
-        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        done, _ = futures.wait(waiting, return_when=futures.FIRST_COMPLETED)
         lost = []
         for future in done:
             chunk = waiting.pop(future)
             try:
                 yield future.result()
-            except BrokenExecutor:
+            except futures.BrokenExecutor:
                 lost.append(chunk)
         deaths += bool(lost)
         if deaths > MOST_DEATHS:
             raise InputError(f"workers died {deaths} times, perhaps for lack of memory")
-        for chunk in lost:
-            waiting[submit(chunk)] = chunk

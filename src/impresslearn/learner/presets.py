@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from impresslearn.checks import check_choice, check_flag, check_integer, check_number, check_seed
+from impresslearn.checks import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_kind,
+    check_number,
+    check_seed,
+)
 from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import CoefficientSpec
@@ -97,13 +104,10 @@ class LearnerSettings:
         if self.penalty and (self.start == "network" or not numbers.uses_masks):
             line = f"with start={self.start!r} and granularity={self.granularity!r} it must be 0"
             raise InputError(f"penalty is the penalty of a mixture; {line}")
-        kinds: dict[str, type] = dict.fromkeys(RECIPES, Recipe)
+        for name in RECIPES:
+            check_kind(name, getattr(self, name), Recipe)
         if self.preprocessing is not None:
-            kinds["preprocessing"] = Preprocessing
-        for name, kind in kinds.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+            check_kind("preprocessing", self.preprocessing, Preprocessing)
 
     @cached_property
     def spec(self) -> CoefficientSpec:
@@ -118,7 +122,7 @@ class LearnerSettings:
 
     def plain(self) -> dict[str, Any]:
         """The settings as JSON values."""
-        plain = self.values() | {"tune": list(self.tune)}
+        plain = self.values()
         for name in (*RECIPES, "preprocessing"):
             if plain[name] is not None:
                 plain[name] = plain[name].settings()
@@ -146,7 +150,6 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     Raises KeyError, TypeError or InputError for anything else.
     """
     settings = {field.name: plain[field.name] for field in fields(LearnerSettings)}
-    settings["tune"] = tuple(settings["tune"])
     for name in RECIPES:
         settings[name] = Recipe(**settings[name])
     if settings["preprocessing"] is not None:
@@ -178,28 +181,20 @@ class Preset:
     more: Mapping[str, Any] = field(default_factory=dict)
     small: Mapping[str, Any] = field(default_factory=dict)
 
-    def masks_on(self, backbone: Backbone, max_bytes: int | None) -> int:
-        """The number of masks that a learner starts with; 0 on a network that is not small."""
-        masks = self.small.get("masks", 0)
-        numbers = masks * sum(layer.units for layer in backbone.layers)
-        return masks if numbers <= 8 * (max_bytes or 0) else 0
-
     def backbone_settings(self) -> dict[str, Any]:
         """Keyword arguments for `create_backbone`."""
         return {"init": self.init, "gain": self.gain}
 
-    def mask_settings(self) -> dict[str, Any]:
-        """The settings of trained masks, as keyword arguments for `SupSup`."""
-        names = ("allocation", "basis_recipe", "score_rule", "sparsity")
-        return {name: getattr(self, name) for name in names}
-
     def learner_settings(self) -> dict[str, Any]:
         """Keyword arguments for `ImpressLearner`."""
-        task_settings = {"task_recipe": self.task_recipe, "penalty": self.penalty}
-        return {**self.mask_settings(), **task_settings, **self.more}
+        of_masks = ("allocation", "basis_recipe", "score_rule", "sparsity")
+        names = (*of_masks, "task_recipe", "penalty")
+        return {name: getattr(self, name) for name in names} | dict(self.more)
 
-    def settings_on(self, backbone: Backbone, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for a learner's class on a network.
+    def settings_on(
+        self, backbone: Backbone, overrides: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], int]:
+        """Keyword arguments for a learner's class on a network, and the masks it starts with.
 
         - overrides: settings in place of the preset's. A recipe is a `Recipe` or a mapping of the
           entries to change; `recipe` changes both recipes.
@@ -211,11 +206,12 @@ class Preset:
                 "this preset needs a network whose tasks have their own heads: create it with "
                 'head="own", or adapt one by il.adapt(module)'
             )
-        settings = {**self.learner_settings(), **overrides}
-        small: Mapping[str, Any] = {}
-        if self.masks_on(backbone, settings.get("max_bytes")):
-            small = {name: value for name, value in self.small.items() if name != "masks"}
-            settings = {**settings, **small, **overrides}
+        settings, small = {**self.learner_settings(), **overrides}, dict(self.small)
+        masks = small.pop("masks", 0)
+        numbers = masks * sum(layer.units for layer in backbone.layers)
+        if numbers > 8 * (settings.get("max_bytes") or 0):  # the network is not small
+            small, masks = {}, 0
+        settings |= {**small, **overrides}
         # Norm statistics can only be folded into norms that the network has.
         tune = checked_tune(settings.get("tune", ()))
         if "fold_after" not in overrides and not can_fold(backbone, tune):
@@ -226,7 +222,7 @@ class Preset:
             settings[name] = preset_recipe.changed(both).changed(overrides.get(name, {}))
         if settings.get("precision") != "coded" and "bit_price" not in overrides:
             settings.pop("bit_price", None)
-        return settings
+        return settings, masks
 
 
 PRESETS = {

@@ -9,9 +9,8 @@ the changed network, so all bytes of the head are spent at their best.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,27 @@ from impresslearn.coefficients.readout import (
     Readout,
     ReadoutFit,
     over_features,
+    without_readout,
 )
-from impresslearn.data import to_batches
+from impresslearn.data import (
+    Examples,
+    Features,
+    StreamedExamples,
+    classes_of,
+    encode_labels,
+    to_batches,
+)
+from impresslearn.data.preprocessing import Prepared, names_of
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError, warn_caller
 from impresslearn.inference.feature_scores import profile_share
 from impresslearn.inference.unknown import largest_profile_bytes
 from impresslearn.learner.presets import LearnerSettings
-from impresslearn.networks.inputs import TrainingData, some_inputs
+from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import (
+    TrainingData,
+    are_pixels,
+    some_inputs,
+)
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store import LearnedTask, Store
 from impresslearn.store.tasks import label_map_bytes
@@ -50,10 +63,14 @@ ROOMY, UNEXPLAINED = 2000, 230
 # The head starts from zeros and learns this share of a readout's mean weight in a step of rate 1.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # of logits
-UNCHANGED = Coefficients((), ())  # of a task that changes nothing in the network
 
+# How far given features may be from the network's own, as a share of the largest.
+LARGEST_DIFFERENCE = 0.02
 
-Numbered = tuple[int, Projection | None]  # a projection of a store, and its number
+Data = Examples | StreamedExamples
+# Numbers in the network, the features that a readout is fitted to, and how the training ended.
+Stage = tuple[Coefficients, Tensor, FitResult | None]
+MakesProblem = Callable[..., Problem]
 
 
 class TooLargeError(InputError):
@@ -70,7 +87,9 @@ class NewTask:
 
     - about: further metrics for its history.
     - replaced: the version that is learned further.
-    - started: when its training began.
+    - started: when its training began, by `time.perf_counter`.
+    - room: the bytes that max_bytes leaves for its numbers; None without it.
+    - price: of a bit, where its training begins.
     """
 
     name: str
@@ -78,176 +97,250 @@ class NewTask:
     seed: int
     about: Mapping[str, Any]
     replaced: LearnedTask | None = None
-    started: float = field(default_factory=time.perf_counter)
+    started: float = 0.0
+    room: int | None = None
+    price: float = 0.0
 
 
-def room_of(store: Store, settings: LearnerSettings, task: NewTask) -> int | None:
+def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
     """What max_bytes leaves for a task's numbers; None without it."""
-    examples, classes = task.data
-    if settings.max_bytes is None:
+    if max_bytes is None:
         return None
+    examples, classes = task.data
     profile = largest_profile_bytes(some_inputs(examples, 1))
     if store.knows_features:
-        profile = max(profile, profile_share(settings.max_bytes))
-    room = settings.max_bytes - label_map_bytes(classes) - profile
+        profile = max(profile, profile_share(max_bytes))
+    room = max_bytes - label_map_bytes(classes) - profile
     if room < 0:
-        raise does_not_fit(task.name, settings.max_bytes)
+        raise does_not_fit(task, max_bytes)
     return room
 
 
-def does_not_fit(name: str, max_bytes: int | None) -> TooLargeError:
+def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
     return TooLargeError(
-        f"task {name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels it "
-        "takes most of them; make a learner with a larger max_bytes"
+        f"task {task.name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels "
+        "it takes most of them; make a learner with a larger max_bytes"
     )
 
 
-@dataclass(frozen=True)
-class Readouts:
-    """Fits the readouts of a store's tasks by a learner's settings."""
+def check_features(backbone: Backbone, alone: bool = False) -> None:
+    """Raises InputError for a network without features that all tasks share.
 
-    store: Store
-    settings: LearnerSettings
+    alone: whether the features of an input must not depend on others.
+    """
+    if backbone.own_head is None or backbone.has_task_statistics:
+        raise InputError(
+            f"the tasks of {backbone.name} share no features; make the network with il.adapt, or "
+            'with head="own" and norm="shared" or norm="batch"'
+        )
+    if alone and backbone.normalises_by_batch:
+        raise InputError(
+            f"the features of {backbone.name} depend on the batch that they are computed in, by "
+            "its batch norms, so they cannot be kept; give the inputs themselves"
+        )
 
-    def learned(
+
+def networks_of(
+    store: Store, settings: LearnerSettings, projection: Projection | None = None
+) -> tuple[int, bool]:
+    """How many masks give features, and whether the network itself does: as projected, if so.
+
+    Raises InputError for networks whose features a readout cannot use.
+    """
+    check_features(store.backbone)
+    if store.backbone.shares_statistics and store.shared is None:
+        raise InputError(
+            "the first task gathers the norm statistics that all tasks share; learn a basis "
+            "task before a readout"
+        )
+    if projection is not None:
+        return projection.num_masks, projection.residual
+    return len(store.bank), settings.start == "network" or not len(store.bank)
+
+
+def features_of(store: Store, examples: Data, num_masks: int, residual: bool) -> Tensor:
+    """Features (n, f) of all examples in the network under masks, its own first if residual.
+
+    Raises InputError for a network whose last layer does not read one vector an input.
+    """
+    backbone = store.backbone
+    features = _features_in(store.feature_view(num_masks, residual), store, examples)
+    width = backbone.own_head.fan_in if backbone.own_head else 0
+    if features.shape[1] != (num_masks + residual) * width:
+        raise UnreadableFeaturesError(
+            f"the last layer of {backbone.name} reads {(num_masks + residual) * width} "
+            f"features, but {features.shape[1]} enter it an input; a readout needs a linear one"
+        )
+    return features
+
+
+def _features_in(view: TaskView, store: Store, examples: Data) -> Tensor:
+    backbone, parts = store.backbone, []
+    source = to_batches(examples, classes_of(examples.labels), backbone.device)
+    for inputs, _ in source.batches(BATCH):
+        parts.append(view.features(backbone, inputs).float())
+    return torch.cat(parts)
+
+
+def targets_of(data: TrainingData) -> Tensor:
+    """The class indices (n,) of examples."""
+    examples, classes = data
+    return encode_labels(examples.labels, {label: index for index, label in enumerate(classes)})
+
+
+def keep_projection(
+    store: Store, features: Tensor, dimensions: int, num_masks: int, residual: bool
+) -> tuple[int, Projection]:
+    """Learns a projection of features for readouts to come; returns it with its number."""
+    projection = Projection.of(features, dimensions, num_masks, residual)
+    projection = replace(projection, matrix=projection.matrix.to(store.backbone.device))
+    return store.commit_projection(projection), projection
+
+
+def known_form(store: Store) -> dict[str, Any] | None:
+    """How the first task's raw inputs came, as `raw_form`; None before there is one."""
+    first = store.tasks.first()
+    if first is None:
+        return None
+    history = {**first.history.get("recipe", {}), **first.history.get("metrics", {})}
+    return {name: history[name] for name in ("columns", "pixels", "shape") if name in history}
+
+
+def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) -> dict[str, Any]:
+    """How raw inputs come, for a task's history: as the first task's, or its own.
+
+    "pixels" says whether they are, "columns" names the columns of a table, "shape" is for inputs
+    that the network flattens. A key is missing where a preprocessing or the first task left it
+    open, and for inputs that were prepared.
+    """
+    known, own, backbone = known_form(store), settings.preprocessing, store.backbone
+    if known is not None:
+        return known
+    if isinstance(getattr(examples, "inputs", None), Features):
+        return dict(examples.inputs.form)
+    form: dict[str, Any] = {}
+    is_raw = not isinstance(data, Prepared)
+    columns = None if own is None else own.columns
+    if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:
+        columns = names_of(data[0])
+    if columns and len(set(columns)) == len(columns):
+        form["columns"] = list(columns)
+    if is_raw and backbone.flattens and (own is None or own.shape is None):
+        # To a network that flattens, channels first and channels last look alike.
+        shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
+        if len(shape) > 1:
+            form["shape"] = list(shape)
+    if is_raw and own is None and (pixels := are_pixels(backbone, examples)) is not None:
+        form["pixels"] = pixels
+    return form
+
+
+def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:
+    """Raises InputError unless features (n, f) are close to those computed of some rows."""
+    shape, close = (count, computed.shape[1]), False
+    if values.shape == shape:
+        apart = (values[torch.from_numpy(places)] - computed).abs().max()
+        close = bool(apart <= LARGEST_DIFFERENCE * computed.abs().max())
+    if not close:
+        raise InputError(
+            f"values {tuple(values.shape)} are not the features {shape} of these inputs: they are "
+            "of another network, or in another order; leave out values to compute them"
+        )
+
+
+class TaskReadout:
+    """The readout of one task, and in stages the numbers in the network that it is fitted over.
+
+    - problem: of training numbers in the network, as `Trainer.problem`, for a task in stages; None
+      for a readout alone, which may read masks too.
+
+    Raises UnreadableFeaturesError as `features_of`.
+    """
+
+    def __init__(
+        self, store: Store, settings: LearnerSettings, task: NewTask, problem: MakesProblem | None
+    ) -> None:
+        self._store, self._settings, self._task, self._problem = store, settings, task, problem
+        staged = problem is not None
+        examples, self._classes = task.data
+        number, known = store.rows.last_projection()
+        networks = (0, True) if staged else networks_of(store, settings, known)
+        self.features = features_of(store, examples, *networks)
+        self._targets = targets_of(task.data)
+        if known is not None and (known.num_masks, known.residual) != networks:
+            number, known = 0, None  # of the network under masks
+        elif known is None and settings.precision == "coded":
+            # Components of one task's features serve others almost as well as those of many.
+            dimensions = min(COMPONENTS, self.features.shape[1])
+            enough = FEW_FEATURES <= dimensions <= len(self.features)
+            if enough and store.adds_shared and (staged or store.backbone.pretrained):
+                number, known = keep_projection(store, self.features, dimensions, *networks)
+        self._number, self._projection = number, known
+        self._residual = networks[1]
+        self._frozen: Stage = Coefficients((), (), networks[0]), self.features, None
+
+    def learned(self) -> tuple[Coefficients, FitResult | None, dict[str, Any]]:
+        """What the task learns, how its training ended, and evidence for its history."""
+        (body, features, result), evidence = self._chosen()
+        learned = self._fitted(features, body)
+        if self._task.replaced is None and body.parts and not learned.numbers[-1][0].any():
+            # Fitted to all examples it just does not fit beside the numbers in the network.
+            body, features, result = self._frozen
+            return self._fitted(features, body), None, evidence | {"stage": "readout"}
+        return learned, result, evidence
+
+    def _fitted(
         self,
-        task: NewTask,
         features: Tensor,
-        targets: Tensor,
-        numbered: Numbered,
         body: Coefficients,
-        residual: bool = True,
+        kept: Tensor | slice = slice(None),
+        room: int | None = None,
     ) -> Coefficients:
-        """What a task learns: numbers in the network, and the best readout within max_bytes.
-
-        - features, targets: that the readout is fitted to.
-        - numbered: the projection that it reads, as of `Rows.last_projection`.
-        - body: the task's changes of the network.
-        """
-        (number, projection), backbone = numbered, self.store.backbone
-        head, classes = backbone.own_head, len(task.data[1])
+        """These numbers in the network, and the best readout of the kept examples in the room."""
+        room = self._task.room if room is None else room
+        backbone, price = self._store.backbone, self._settings.bit_price
+        head, classes = backbone.own_head, len(self._classes)
         bias = head is not None and len(head.shapes) == 2
-        fit = ReadoutFit(features, targets, classes, projection=projection, bias=bias)
+        kept_features, targets = features[kept], self._targets[kept]
+        fit = ReadoutFit(kept_features, targets, classes, projection=self._projection, bias=bias)
 
         def joined(
-            numbers: tuple[Tensor, ...], grids: Grids | None, used: int = number
+            numbers: tuple[Tensor, ...], grids: Grids | None, used: int = self._number
         ) -> Coefficients:
             moved = tuple(values.to(backbone.device) for values in numbers)
-            part = Readout(len(moved[0]), used, residual)
+            part = Readout(len(moved[0]), used, self._residual)
             if grids is not None:
                 grids = (*(body.grids or ()), *grids)
             return Coefficients((*body.parts, part), (*body.numbers, moved), body.num_masks, grids)
 
-        if self.settings.precision != "coded":
+        if self._settings.precision != "coded":
             return joined(fit.exact(), None)
-        room, price = room_of(self.store, self.settings, task), self.settings.bit_price
         if room is None:
             return joined(*fit.rounded(price))
         # Bytes beside the weights' code: of the body, the bias, models, steps and whole words.
-        surplus = store_coefficients(body, "coded", backbone, classes).nbytes if body.parts else 0
+        surplus = self._size(body) if body.parts else 0
         while surplus <= room:
             bits = 8 * (room - surplus)
             suited = fit.within(bits)
-            used = number if suited.is_projected else 0
+            used = self._number if suited.is_projected else 0
             learned = joined(*suited.rounded(price, bits), used)
-            size = store_coefficients(learned, "coded", backbone, classes).nbytes
+            size = self._size(learned)
             if size <= room:
                 return learned
             surplus += size - room
-        raise does_not_fit(task.name, self.settings.max_bytes)
+        raise does_not_fit(self._task, self._settings.max_bytes)
 
-    def first_projection(self, features: Tensor, num_masks: int, residual: bool) -> Numbered:
-        """Learns the projection that all readouts share from the first task with enough examples.
-
-        Components of one task's features serve other tasks almost as well as components of many.
-        """
-        dimensions = min(COMPONENTS, features.shape[1])
-        few = dimensions < FEW_FEATURES or len(features) < dimensions
-        if few or not self.store.adds_shared:
-            return 0, None
-        return self.keep_projection(features, dimensions, num_masks, residual)
-
-    def keep_projection(
-        self, features: Tensor, dimensions: int, num_masks: int, residual: bool
-    ) -> Numbered:
-        projection = Projection.of(features, dimensions, num_masks, residual)
-        projection = replace(projection, matrix=projection.matrix.to(self.store.backbone.device))
-        return self.store.commit_projection(projection), projection
-
-    def networks(self, projection: Projection | None = None) -> tuple[int, bool]:
-        """How many masks give features, and whether the network itself does: as projected, if so.
-
-        Raises InputError for networks whose features a readout cannot use.
-        """
-        store, backbone = self.store, self.store.backbone
-        if backbone.own_head is None:
-            raise InputError('readouts need heads of tasks; make the network with head="own"')
-        if backbone.has_task_statistics:
-            raise InputError(
-                "a readout uses features of networks with one set of norm statistics; make the "
-                'network with norm="shared" or norm="batch", not "per_task"'
-            )
-        if backbone.shares_statistics and store.shared is None:
-            raise InputError(
-                "the first task gathers the norm statistics that all tasks share; learn a basis "
-                "task before a readout"
-            )
-        if projection is not None:
-            return projection.num_masks, projection.residual
-        return len(store.bank), self.settings.start == "network" or not len(store.bank)
-
-    def features(self, data: TrainingData, num_masks: int, residual: bool) -> tuple[Tensor, Tensor]:
-        """Features (n, f) of all examples, and their class indices (n,).
-
-        Raises InputError for a network whose last layer does not read one vector an input.
-        """
-        store, backbone = self.store, self.store.backbone
-        view = store.feature_view(num_masks, residual)
-        parts, targets = [], []
-        for inputs, indices in to_batches(*data, backbone.device).batches(BATCH):
-            parts.append(view.features(backbone, inputs).float())
-            targets.append(indices)
-        features = torch.cat(parts)
-        width = backbone.own_head.fan_in if backbone.own_head else 0
-        if features.shape[1] != (num_masks + residual) * width:
-            raise UnreadableFeaturesError(
-                f"the last layer of {backbone.name} reads {(num_masks + residual) * width} "
-                f"features, but {features.shape[1]} enter it an input; a readout needs a linear one"
-            )
-        return features, torch.cat(targets)
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The stages of one task.
-
-    - readouts: fits readouts of the store.
-    - problem: of training numbers in the network, as `Trainer.problem`.
-    - features, targets: (n, f) of the frozen network and (n,), of all examples.
-    - numbered: what readouts are projected by, as `Rows.last_projection`.
-    """
-
-    readouts: Readouts
-    problem: Callable[..., Problem]
-    task: NewTask
-    features: Tensor
-    targets: Tensor
-    numbered: Numbered
-
-    def readout(
-        self, features: Tensor, body: Coefficients, kept: Tensor | slice = slice(None)
-    ) -> Coefficients:
-        """What a task learns with this body: a readout is fitted to the kept examples."""
-        features, targets = features[kept], self.targets[kept]
-        return self.readouts.learned(self.task, features, targets, self.numbered, body)
+    def _size(self, learned: Coefficients) -> int:
+        classes = len(self._classes)
+        return store_coefficients(learned, "coded", self._store.backbone, classes).nbytes
 
     def _head(self, learned: Coefficients) -> list[Tensor]:
         """The weights (f, K) of a readout, and perhaps its bias (K,)."""
         readout = learned.parts[-1]
         is_projected = isinstance(readout, Readout) and readout.projection
-        return over_features(learned.numbers[-1], self.numbered[1] if is_projected else None)
+        return over_features(learned.numbers[-1], self._projection if is_projected else None)
 
-    def losses(self, features: Tensor, learned: Coefficients, held: Tensor) -> Tensor:
+    def _losses(self, features: Tensor, learned: Coefficients, held: Tensor) -> Tensor:
         """(n,) the cross-entropies (nats) of a task's readout on held-out examples.
 
         They are taken at the best temperature: what was trained on the kept examples is surer of
@@ -255,77 +348,79 @@ class Stages:
         """
         weight, *bias = self._head(learned)
         logits = features[held] @ weight + (bias[0] if bias else 0.0)
-        targets = self.targets[held].to(logits.device)
+        targets = self._targets[held].to(logits.device)
         tried = [F.cross_entropy(s * logits, targets, reduction="none") for s in SCALES]
         return min(tried, key=lambda losses: float(losses.mean())).cpu()
 
-    def trained(self, room: int | None, kept: Tensor) -> tuple[Coefficients, Tensor, FitResult]:
+    def _trained(self, kept: Tensor) -> Stage:
         """Numbers in the network that were trained on the kept examples, and its features."""
-        store, settings = self.readouts.store, self.readouts.settings
-        backbone, (examples, classes) = store.backbone, self.task.data
-        frozen = self.readout(self.features, UNCHANGED)
+        store, room, (examples, classes) = self._store, self._task.room, self._task.data
+        frozen = self._fitted(self.features, self._frozen[0])
         budget = None
         if room is not None:
-            size = store_coefficients(frozen, "coded", backbone, len(classes)).nbytes
-            budget = Budget(room - min(size, room // 3), settings.bit_price)
-        part = replace(self.task, data=(examples.subset(kept.numpy()), classes))
-        training, numbers = self.problem(part, budget, head=False)
+            budget = Budget(room - min(self._size(frozen), room // 3), self._settings.bit_price)
+        assert self._problem is not None
+        part = replace(self._task, data=(examples.subset(kept.numpy()), classes))
+        training, numbers = self._problem(part, budget, head=False)
         weight = self._head(frozen)[0]
         rate = HEAD_RATE * float(weight.square().mean().sqrt() or 1.0)
         with torch.enable_grad():
-            trained = with_head(numbers, backbone, len(classes), rate)
+            trained = with_head(numbers, store.backbone, len(classes), rate)
             result = training.fit(trained)
         body, _ = trained.result()
-        changed = task_weights(store.bank, backbone, body)
+        changed = task_weights(store.bank, store.backbone, body)
         view = TaskView(changed, training.phase.statistics, len(classes))
-        parts = []
-        for inputs, _ in to_batches(examples, classes, backbone.device).batches(BATCH):
-            parts.append(view.features(backbone, inputs).float())
-        features = torch.cat(parts)
+        features = _features_in(view, store, examples)
         if not features.isfinite().all():
             raise TrainingError("the changed network's features are NaN or infinite")
         return body, features, result
 
-    def chosen(
-        self, room: int | None
-    ) -> tuple[Coefficients, Tensor, FitResult | None, dict[str, Any]]:
-        """The last stage that is not worse on held-out examples, and the evidence for the history.
+    def _chosen(self) -> tuple[Stage, dict[str, Any]]:
+        """The last stage that is not worse on held-out examples, and evidence for the history.
 
-        A stage is worse where its mean loss is higher by more than one standard error.
+        A stage is worse where its mean loss is higher by more than one standard error. An update
+        keeps the stage of the version before.
         """
-        held, kept = _held_out(self.targets, self.task.seed)
-        frozen = UNCHANGED, self.features, None
-        store, settings = self.readouts.store, self.readouts.settings
+        task, targets, frozen = self._task, self._targets, self._frozen
+        store, settings = self._store, self._settings
+        if self._problem is None:
+            return frozen, {}
+        evidence: dict[str, Any] = {"stage": "readout"}
+        if task.replaced is not None:
+            if without_readout(store.coefficients(task.replaced)) is None:
+                return frozen, evidence
+            return self._trained(torch.arange(len(targets))), {"stage": "network"}
+        held, kept = _held_out(targets, task.seed)
         changes = store.backbone.small_parameters(settings.tune) or len(store.bank)
-        if len(self.targets) < FEWEST or not len(held) or not changes:
-            return *frozen, {"stage": "readout"}
-        before = self.losses(self.features, self.readout(self.features, UNCHANGED, kept), held)
-        losses = [_rounded(before.mean())]
-        evidence: dict[str, Any] = {"stage": "readout", "held_out_loss": losses}
-        if room is not None:
+        if len(targets) < FEWEST or not len(held) or not changes:
+            return frozen, evidence
+        unchanged = frozen[0]
+        before = self._losses(self.features, self._fitted(self.features, unchanged, kept), held)
+        losses = evidence["held_out_loss"] = [_rounded(before.mean())]
+        if settings.max_bytes is not None:
             least = before
-            if (settings.max_bytes or ROOMY) < ROOMY:
-                roomy = replace(self.readouts, settings=replace(settings, max_bytes=ROOMY))
-                explained = replace(self, readouts=roomy).readout(self.features, UNCHANGED, kept)
-                least = self.losses(self.features, explained, held)
-            if float(least.mean()) * len(self.targets) / math.log(2) < UNEXPLAINED:
-                return *frozen, evidence
+            if settings.max_bytes < ROOMY:
+                room = room_of(store, ROOMY, task)
+                explained = self._fitted(self.features, unchanged, kept, room)
+                least = self._losses(self.features, explained, held)
+            if float(least.mean()) * len(targets) / math.log(2) < UNEXPLAINED:
+                return frozen, evidence
         try:
-            body, features, result = self.trained(room, kept)
-            after = self.losses(features, self.readout(features, body, kept), held)
+            changed = self._trained(kept)
+            after = self._losses(changed[1], self._fitted(changed[1], changed[0], kept), held)
         except TooLargeError:
-            return *frozen, evidence
+            return frozen, evidence
         except TrainingError as error:
-            line = f"task {self.task.name!r} stays a readout of the network as it is: {error}"
+            line = f"task {task.name!r} stays a readout of the network as it is: {error}"
             warn_caller(line, NotLearnedWarning)
-            return *frozen, evidence
+            return frozen, evidence
         losses.append(_rounded(after.mean()))
         worse = after - before
         # On a hundred examples a real gain of a few points may look like a small loss.
         is_worse = not worse.mean() <= worse.std() / math.sqrt(len(held))
-        if is_worse or not any(tensor.any() for tensor in body.tensors()):
-            return *frozen, evidence
-        return body, features, result, evidence | {"stage": "network"}
+        if is_worse or not any(tensor.any() for tensor in changed[0].tensors()):
+            return frozen, evidence
+        return changed, evidence | {"stage": "network"}
 
 
 def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:

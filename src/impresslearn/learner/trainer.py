@@ -26,29 +26,25 @@ from impresslearn.data import (
     Features,
     Inputs,
     Preprocessing,
+    as_inputs,
+    as_network_inputs,
     classes_of,
     grown_classes,
     to_batches,
 )
-from impresslearn.data.preprocessing import Prepared, names_of, with_form
+from impresslearn.data.examples import raw
+from impresslearn.data.preprocessing import Prepared, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share
+from impresslearn.learner import readouts
 from impresslearn.learner.presets import LearnerSettings
-from impresslearn.learner.readouts import (
-    UNCHANGED,
-    NewTask,
-    Readouts,
-    Stages,
-    UnreadableFeaturesError,
-    does_not_fit,
-    room_of,
-)
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import (
     LOOKED_AT,
+    PASSED,
     TrainingData,
-    are_pixels,
+    check_passes,
     checked_examples,
     some_inputs,
     spread_places,
@@ -68,8 +64,8 @@ MAX_EXCESS, MAX_TRIALS = 0.1, 4
 CHANCE_LOSS_RATIO = 0.98
 # JSON values that a caller keeps in a task's history.
 Note = Mapping[str, Any]
-# What a training gave: numbers, norm statistics, how it ended, and the budget that it kept to.
-Fitted = tuple[Coefficients, TrainingPhase, FitResult, Budget | None]
+# One for each mask or task; None draws them from the learner's seed and the names.
+Seeds = Sequence[int] | int | None
 
 
 @dataclass(frozen=True)
@@ -88,13 +84,7 @@ class Trainer:
     # Gradients are on here, whatever mode the caller is in.
     @torch.inference_mode(False)
     def learn_masks(
-        self,
-        names: Sequence[str],
-        data: Any,
-        *,
-        seeds: Sequence[int] | int | None = None,
-        batched: bool = False,
-        note: Note | None = None,
+        self, names: Sequence[str], data: Any, seeds: Seeds, note: Note | None, batched: bool
     ) -> None:
         """Trains a mask from each seed on one task; the first mask becomes the task's own."""
         store, settings, backbone = self.store, self.settings, self.store.backbone
@@ -105,23 +95,23 @@ class Trainer:
             raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
         note = _checked_note(note)
         examples, classes = training_examples(backbone, data, self.preprocessing)
-        about = note | self.raw_form(data, examples)
+        about = note | readouts.raw_form(store, settings, data, examples)
         started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
-        phases: list[TrainingPhase] = []
+        ended: list[tuple[TrainingPhase, Any, FitResult]] = []
         title = f"basis {names[0]}" if len(names) == 1 else f"{len(names)} masks of {names[0]}"
         recipe, progress = settings.basis_recipe, self.progress(title)
 
         def problem(seed: int) -> Problem:
-            shared = phases[0].statistics if phases else store.shared
+            shared = ended[0][0].statistics if ended else store.shared
             phase = TrainingPhase.begin(backbone, shared)
             training = TaskTraining(backbone, source, len(classes), recipe, phase, seed, progress)
             rule, device = settings.score_rule, backbone.device
             scores = PopupScores.create(backbone.layers, ones, seed, rule, device)
             return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
-        masks, recipes, heads, results = {}, {}, [], []
+        masks, recipes = {}, {}
         check_flag("batched", batched)
         # Where all tasks share norm statistics, the first mask gathers them for the others.
         first = 1 if self._gathers else 0
@@ -129,24 +119,17 @@ class Trainer:
             solve(seeds[:first], problem), solve(seeds[first:], problem, batched, progress)
         )
         for name, (seed, (training, trained), result) in zip(names, solved, strict=True):
-            phases.append(training.phase)
             masks[name], head = trained.result()
             recipes[name] = settings.mask_recipe(seed)
-            heads.append(head)
-            results.append(result)
-        metrics = self.metrics(about, started, len(examples), results[0])
-        run = TrainingRun(examples, classes, phases[0], metrics)
-        store.commit_basis(masks, recipes, run, heads[0], settings.precision)
-        self.warn_if_at_chance(names[0], (examples, classes), results[0])
+            ended.append((training.phase, head, result))
+        phase, head, result = ended[0]
+        run = TrainingRun(examples, classes, phase, metrics_of(started, examples, result) | about)
+        store.commit_basis(masks, recipes, run, head, settings.precision)
+        self.warn_if_at_chance(names[0], (examples, classes), result)
 
     @torch.inference_mode(False)
     def learn_tasks(
-        self,
-        tasks: Any,
-        *,
-        seeds: Sequence[int] | int | None = None,
-        batched: bool = False,
-        notes: Mapping[str, Note | None] | None = None,
+        self, tasks: Any, seeds: Seeds, notes: Mapping[str, Note | None], batched: bool
     ) -> None:
         """Learns new tasks, side by side where they are `batched`. `notes`: by task."""
         store, backbone = self.store, self.store.backbone
@@ -154,33 +137,30 @@ class Trainer:
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             store.check_new_task(name)
-        seed_of = dict(zip(tasks, self._seeds(list(tasks), seeds), strict=True))
-        about = {name: _checked_note((notes or {}).get(name)) for name in tasks}
-        prepared: dict[str, TrainingData] = {}
+        check_flag("batched", batched)
+        new: list[readouts.NewTask] = []
         form: dict[str, Any] = {}
         preprocessing = self.preprocessing
-        for name, data in tasks.items():
-            prepared[name] = training_examples(backbone, data, preprocessing)
-            if len(prepared) == 1:
+        for name, seed in zip(tasks, self._seeds(list(tasks), seeds), strict=True):
+            data = training_examples(backbone, tasks[name], preprocessing)
+            if not new:
                 # The first task decides how raw inputs of all the others are taken.
-                form = self.raw_form(data, prepared[name][0])
+                form = readouts.raw_form(store, self.settings, tasks[name], data[0])
                 preprocessing = with_form(preprocessing, form)
-        check_flag("batched", batched)
-        alike: dict[Any, list[NewTask]] = {}
-        for name, data in prepared.items():
-            task = NewTask(name, data, seed_of[name], about[name] | form)
+            about = _checked_note(notes.get(name)) | form
+            new.append(readouts.NewTask(name, data, seed, about))
+        alike: dict[Any, list[readouts.NewTask]] = {}
+        for task in new:
             # The first task may gather the norm statistics of the others.
             if batched and not (self._gathers or self._closed_form or self._staged):
-                alike.setdefault(self._alike(data), []).append(task)
+                alike.setdefault(self._alike(task.data), []).append(task)
             else:
-                self._learn_one(task)
+                self._learn([task])
         for group in alike.values():
-            self._learn_side_by_side(group)
+            self._learn(group, batched=True)
 
     @torch.inference_mode(False)
-    def update_task(
-        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
-    ) -> None:
+    def update_task(self, name: str, data: Any, seed: int | None, note: Note | None) -> None:
         """Learns a task further from its present numbers, as its next version."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
@@ -201,8 +181,8 @@ class Trainer:
                 f"classes of {name!r} ({', '.join(map(repr, missing[:5]))}), which it will hardly "
                 "predict any more; give some examples of every class"
             )
-        about = note | self.raw_form(data, examples)
-        self._learn_one(NewTask(name, (examples, classes), seed, about, task))
+        about = note | readouts.raw_form(store, self.settings, data, examples)
+        self._learn([readouts.NewTask(name, (examples, classes), seed, about, task)])
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
@@ -214,13 +194,62 @@ class Trainer:
             raise InputError(f"learn_features is for readouts: {line}")
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        num_masks, residual = self.readouts.networks() if self._closed_form else (0, True)
+        networks = readouts.networks_of(store, self.settings) if self._closed_form else (0, True)
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
-            prepared = examples, classes_of(examples.labels)
-            features.append(self.readouts.features(prepared, num_masks, residual)[0])
-        self.readouts.keep_projection(torch.cat(features), dimensions, num_masks, residual)
+            features.append(readouts.features_of(store, examples, *networks))
+        readouts.keep_projection(store, torch.cat(features), dimensions, *networks)
+
+    # Tensors made in inference mode could not be learned with.
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def features(self, inputs: Any, values: Any = None) -> Features:
+        """The features of inputs, computed or given; arguments as `ImpressLearner.features`."""
+        store, backbone = self.store, self.store.backbone
+        readouts.check_features(backbone, alone=True)
+        networks = readouts.networks_of(store, self.settings, store.rows.last_projection()[1])
+        # Labels do not count: one for all inputs makes examples of them.
+        given = inputs.data if isinstance(inputs, Prepared) else inputs
+        given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given
+        first = given.tensors[0] if isinstance(given, Inputs) else raw(given)
+        data: Any = given, np.zeros(first.shape[:1], dtype=np.int64)
+        data = Prepared(data) if isinstance(inputs, Prepared) else data
+        examples = checked_examples(backbone, data, self.preprocessing)
+        assert isinstance(examples, Examples)
+        if not backbone.checked:
+            check_passes(backbone, some_inputs(examples, PASSED))
+        places = spread_places(len(examples), PASSED)
+        some = examples if values is None else examples.subset(places)
+        computed = readouts.features_of(store, some, *networks)
+        kept = computed if values is None else as_inputs(values).to(backbone.device)
+        if values is not None:
+            readouts.check_values(kept, computed, len(examples), places)
+        keys = store.feature_view(*networks).feature_keys or ()
+        form = readouts.raw_form(store, self.settings, data, examples)
+        return Features(kept, examples.inputs, backbone.identity, keys, form)
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def learn_class_map(self, tasks: Mapping[str, Any]) -> None:
+        """Learns a class map; arguments as `ImpressLearner.tell_apart`."""
+        store, backbone = self.store, self.store.backbone
+        store.database.check_writable()
+        readouts.check_features(backbone, alone=True)
+        check_mapping("tasks", tasks, "{name: (inputs, labels)}")
+        tables = {}
+        for given, labelled in tasks.items():
+            learned = store.tasks.learned(given)
+            examples = checked_examples(backbone, labelled, self.preprocessing)
+            seen = classes_of(examples.labels)
+            if set(seen) != set(learned.classes):
+                raise InputError(
+                    f"task {given!r} is told apart by examples of all its classes, "
+                    f"{learned.classes}, and no others; the data have {seen}"
+                )
+            targets = readouts.targets_of((examples, learned.classes))
+            tables[learned.name] = readouts.features_of(store, examples, 0, True), targets
+        store.commit_class_map(tables)
 
     def _alike(self, data: TrainingData) -> Any:
         """A key that tasks share which can be trained side by side."""
@@ -233,79 +262,69 @@ class Trainer:
             return len(classes), examples.inputs.shape, examples.inputs.dtype
         return id(data)
 
-    def _learn_side_by_side(self, tasks: Sequence[NewTask]) -> None:
-        """Learns tasks in one loop and commits them."""
+    def _learn(self, tasks: Sequence[readouts.NewTask], batched: bool = False) -> None:
+        """Learns and commits tasks of at most max_bytes, all of them in one loop if batched."""
+        started, most, left = time.perf_counter(), self.settings.max_bytes, []
+        for task in tasks:
+            room, price = readouts.room_of(self.store, most, task), self.settings.bit_price
+            left.append(replace(task, started=started, room=room, price=price))
+        if self._closed_form or self._staged:
+            try:
+                for task in left:
+                    self._learn_readout(task)
+                return
+            except readouts.UnreadableFeaturesError:
+                if self._closed_form:
+                    raise
         budgets: dict[str, Budget | None] = {}
 
-        def problem(task: NewTask) -> Problem:
-            budgets[task.name] = self._budget(task)  # a training changes its price
+        def problem(task: readouts.NewTask) -> Problem:
+            # A training changes its price.
+            budgets[task.name] = None if task.room is None else Budget(task.room, task.price)
             return self.problem(task, budgets[task.name])
 
-        started, progress = time.perf_counter(), self.progress(f"{len(tasks)} tasks")
-        for task, (training, trained), result in solve(tasks, problem, True, progress):
-            task = replace(task, about={**task.about, "seconds": _seconds_since(started)})
-            fitted = trained.result(), training.phase, result, budgets[task.name]
-            self._learn_one(task, fitted)
-
-    def _budget(self, task: NewTask) -> Budget | None:
-        room = room_of(self.store, self.settings, task)
-        return None if room is None else Budget(room, self.settings.bit_price)
-
-    def _learn_one(self, task: NewTask, fitted: Fitted | None = None) -> None:
-        """Learns and commits a task of at most max_bytes.
-
-        fitted: its first training, where that was done already.
-        """
-        settings = self.settings
-        if self._closed_form:
-            self._learn_readout(task)
-            return
-        if self._staged and self._learn_staged(task):
-            return
-        room, price = room_of(self.store, settings, task), settings.bit_price
         for trial in range(MAX_TRIALS):
-            if fitted is None:
-                budget = None if room is None else Budget(room, price)
-                training, trainable = self.problem(task, budget)
-                result = training.fit(trainable)
-                fitted = trainable.result(), training.phase, result, budget
-            coefficients, phase, result, budget = fitted
-            fitted = None
-            if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
-                # Taking out this share of the numbers would cost accuracy: begin at a higher price.
-                price = math.sqrt(price * budget.price)
-                continue
-            size = self._commit(task, coefficients, phase, result, max_bytes=settings.max_bytes)
-            if size is None or settings.max_bytes is None or room is None:  # it was committed
-                self.warn_if_at_chance(task.name, task.data, result)
-                return
-            if budget is not None:
+            tasks, left = left, []
+            progress = self.progress(f"{len(tasks)} tasks")
+            for task, (training, trained), result in solve(tasks, problem, batched, progress):
+                learned, budget = trained.result(), budgets[task.name]
+                if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
+                    # Taking out this share would cost accuracy: begin at a higher price.
+                    left.append(replace(task, price=math.sqrt(task.price * budget.price)))
+                    continue
+                size = self._commit(task, learned, training.phase, result, None, most)
+                if size is None:
+                    self.warn_if_at_chance(task.name, task.data, result)
+                    continue
                 # The task's own norm statistics, whose bytes are known now, need room as well.
-                room -= size - settings.max_bytes
-            if room < 0:
-                break
-        raise does_not_fit(task.name, settings.max_bytes)
+                room = (task.room or 0) + (most or 0) - size
+                if room < 0:
+                    raise readouts.does_not_fit(task, most)
+                left.append(replace(task, room=room))
+        if left:
+            raise readouts.does_not_fit(left[0], most)
 
     def _commit(
         self,
-        task: NewTask,
+        task: readouts.NewTask,
         learned: Coefficients,
         phase: TrainingPhase,
         result: FitResult | None,
-        features: Tensor | None = None,
-        evidence: dict[str, Any] | None = None,
-        max_bytes: int | None = None,
+        features: Tensor | None,
+        max_bytes: int | None,
     ) -> int | None:
         """Commits what a task has learned; features, max_bytes: as in `TrainingRun` and `Store`."""
-        metrics = self.metrics(task.about, task.started, len(task.data[0]), result)
+        metrics = metrics_of(task.started, task.data[0], result) | dict(task.about)
         share = profile_share(self.settings.max_bytes)
-        run = TrainingRun(*task.data, phase, metrics | (evidence or {}), features, share)
+        run = TrainingRun(*task.data, phase, metrics, features, share)
         history, precision = self.settings.task_history(task.seed), self.settings.precision
         return self.store.commit_learned(
             task.name, learned, precision, history, run, task.replaced, max_bytes
         )
 
-    def problem(self, task: NewTask, budget: Budget | None = None, head: bool = True) -> Problem:
+    def problem(
+        self, task: readouts.NewTask, budget: Budget | None = None, head: bool = True
+    ) -> Problem:
         """The optimisation of a task's numbers; head: whether its own head is among them."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, task.data
         settings = self.settings
@@ -314,23 +333,18 @@ class Trainer:
             present, statistics = store.coefficients(task.replaced), store.statistics(task.replaced)
             if not head:
                 present = without_readout(present)
-        training = TaskTraining(
-            backbone,
-            to_batches(examples, classes, backbone.device),
-            len(classes),
-            settings.task_recipe,
-            TrainingPhase.begin(backbone, store.shared, statistics),
-            task.seed,
-            self.progress(f"task {task.name}"),
-            settings.fold_after,
-        )
+        source = to_batches(examples, classes, backbone.device)
+        phase = TrainingPhase.begin(backbone, store.shared, statistics)
+        recipe, progress = settings.task_recipe, self.progress(f"task {task.name}")
+        how = recipe, phase, task.seed, progress, settings.fold_after
+        training = TaskTraining(backbone, source, len(classes), *how)
         numbers = trainable_numbers(
             backbone,
             store.bank,
             settings.spec,
             examples=len(examples),
             num_classes=len(classes),
-            steps=settings.task_recipe.total_steps(len(examples)),
+            steps=recipe.total_steps(len(examples)),
             penalty=settings.penalty,
             folds=settings.fold_after > 0,
             seed=task.seed,
@@ -341,68 +355,20 @@ class Trainer:
         return training, numbers
 
     @torch.no_grad()
-    def _learn_readout(self, task: NewTask) -> None:
-        """Fits a readout of at most max_bytes and commits it; the network sees the data once.
+    def _learn_readout(self, task: readouts.NewTask) -> None:
+        """Learns and commits a readout of at most max_bytes, and in stages what it is fitted over.
 
-        Inputs are taken as they are, without augmentation.
+        The network sees the data of a readout once, as they are, without augmentation.
         """
-        store, backbone = self.store, self.store.backbone
-        numbered = store.rows.last_projection()
-        num_masks, residual = self.readouts.networks(numbered[1])
-        features, targets = self.readouts.features(task.data, num_masks, residual)
-        if numbered[1] is None and backbone.pretrained and self.settings.precision == "coded":
-            numbered = self.readouts.first_projection(features, num_masks, residual)
-        empty = Coefficients((), (), num_masks)
-        learned = self.readouts.learned(task, features, targets, numbered, empty, residual)
-        self._commit(task, learned, TrainingPhase.begin(backbone, store.shared), None, features)
+        store, problem = self.store, None if self._closed_form else self.problem
+        readout = readouts.TaskReadout(store, self.settings, task, problem)
+        learned, result, evidence = readout.learned()
+        task = replace(task, about={**task.about, **evidence})
+        phase = TrainingPhase.begin(store.backbone, store.shared)
+        self._commit(task, learned, phase, result, readout.features, None)
         # It has no loss to look at: with a bias alone the commonest class remains.
         if not learned.numbers[-1][0].any():
             self.warn_if_at_chance(task.name, task.data, None)
-
-    @torch.no_grad()
-    def _learn_staged(self, task: NewTask) -> bool:
-        """Learns and commits a task in stages; an update keeps the stage of the version before.
-
-        Returns False, and learns nothing, where a readout cannot read the network's features.
-        """
-        store = self.store
-        room = room_of(store, self.settings, task)
-        try:
-            frozen, targets = self.readouts.features(task.data, 0, True)
-        except UnreadableFeaturesError:
-            return False
-        numbered = store.rows.last_projection()
-        if numbered[1] is None:
-            numbered = self.readouts.first_projection(frozen, 0, True)
-        elif numbered[1].num_masks or not numbered[1].residual:
-            numbered = 0, None  # of the network under masks
-        stages = Stages(self.readouts, self.problem, task, frozen, targets, numbered)
-        if task.replaced is None:
-            body, features, result, evidence = stages.chosen(room)
-        elif without_readout(store.coefficients(task.replaced)) is None:
-            body, features, result, evidence = UNCHANGED, frozen, None, {"stage": "readout"}
-        else:
-            body, features, result = stages.trained(room, torch.arange(len(targets)))
-            evidence = {"stage": "network"}
-        learned = stages.readout(features, body)
-        if task.replaced is None and body.parts and not learned.numbers[-1][0].any():
-            # Fitted to all examples it just does not fit beside the numbers in the network.
-            body, result, evidence = UNCHANGED, None, evidence | {"stage": "readout"}
-            learned = stages.readout(frozen, body)
-        phase = TrainingPhase.begin(store.backbone, store.shared)
-        self._commit(task, learned, phase, result, frozen, evidence)
-        if not learned.numbers[-1][0].any():
-            self.warn_if_at_chance(task.name, task.data, None)
-        return True
-
-    def metrics(
-        self, about: Mapping[str, Any], started: float, examples: int, result: FitResult | None
-    ) -> dict[str, Any]:
-        """For a task's history: number of examples, seconds, steps, final loss (nats), `about`."""
-        metrics: dict[str, Any] = {"examples": examples, "seconds": _seconds_since(started)}
-        if result is not None and result.steps:
-            metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
-        return {**metrics, **about}
 
     def warn_if_at_chance(self, name: str, data: TrainingData, result: FitResult | None) -> None:
         """Warns if a task predicts its training examples no better than its commonest class does.
@@ -434,11 +400,6 @@ class Trainer:
         )
 
     @property
-    def readouts(self) -> Readouts:
-        """Fits readouts."""
-        return Readouts(self.store, self.settings)
-
-    @property
     def _gathers(self) -> bool:
         """Whether the next task gathers the norm statistics that all tasks share."""
         return self.store.backbone.shares_statistics and self.store.shared is None
@@ -454,38 +415,7 @@ class Trainer:
     def _closed_form(self) -> bool:
         return self.settings.spec.parametrisation.closed_form
 
-    def raw_form(self, data: Any, examples: Any) -> dict[str, Any]:
-        """How raw inputs come, for a task's history: as the first task's, or its own.
-
-        "pixels" says whether they are, "columns" names the columns of a table, "shape" is for
-        inputs that the network flattens. A key is missing where a preprocessing or the first task
-        left it open, and for inputs that were prepared.
-        """
-        form: dict[str, Any] = {}
-        known, is_first = self.preprocessing, self.store.tasks.first() is None
-        if is_first and isinstance(getattr(examples, "inputs", None), Features):
-            return dict(examples.inputs.form)
-        is_raw = is_first and not isinstance(data, Prepared)
-        columns = known.columns if known is not None else None
-        if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:
-            columns = names_of(data[0])
-        if columns and len(set(columns)) == len(columns):
-            form["columns"] = list(columns)
-        shape = known.shape if known is not None else None
-        if shape is None and is_raw and self.store.backbone.flattens:
-            # To a network that flattens, channels first and channels last look alike.
-            shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
-        own = self.settings.preprocessing
-        if shape and len(shape) > 1 and (own is None or own.shape is None):
-            form["shape"] = list(shape)
-        pixels = known.pixels if known is not None else None
-        if known is None and is_raw:
-            pixels = are_pixels(self.store.backbone, examples)
-        if own is None and pixels is not None:
-            form["pixels"] = pixels
-        return form
-
-    def _seeds(self, names: Sequence[str], seeds: Sequence[int] | int | None) -> list[int]:
+    def _seeds(self, names: Sequence[str], seeds: Seeds) -> list[int]:
         """The seeds as a list, by default of the learner's seed and each name.
 
         So they depend neither on the order of tasks nor on what other processes learn.
@@ -499,8 +429,13 @@ class Trainer:
         return drawn
 
 
-def _seconds_since(started: float) -> float:
-    return float(f"{time.perf_counter() - started:.3g}")
+def metrics_of(started: float, examples: Any, result: FitResult | None) -> dict[str, Any]:
+    """For a task's history: the number of examples, seconds, steps, and the final loss (nats)."""
+    seconds = float(f"{time.perf_counter() - started:.3g}")
+    metrics: dict[str, Any] = {"examples": len(examples), "seconds": seconds}
+    if result is not None and result.steps:
+        metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
+    return metrics
 
 
 def _checked_note(note: Note | None) -> dict[str, Any]:

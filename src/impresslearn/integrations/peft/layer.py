@@ -55,7 +55,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         self._digests: dict[MaskKey, bytes] = {}
         # The original weight while adapters are merged. A module does not register a list's items,
         # so the state dict keeps its names.
-        self._unmerged: list[nn.Parameter] = []
+        self._unmerged: list[Any] = []
         self._disable_adapters, self._active_adapter = False, []
         self.merged_adapters: list[str] = []
         self._layer = _maskable(base_layer, name)
@@ -63,7 +63,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     def update_layer(self, adapter_name: str, config: ImpressConfig) -> None:
         """Adds an adapter, which changes nothing until it is trained."""
         key = MaskKey(config.num_masks, config.seed)
-        device = self._weight.device
+        device = self.weight.device
         if key not in self._digests:
             bits, self._digests[key] = draw(self._layer, key)
             # A buffer goes where the module goes, and this one into no state dict.
@@ -104,13 +104,14 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
 
         With `safe_merge`, raises InputError if the weights would no longer be finite.
         """
-        names = self._with_coefficients(check_adapters_to_merge(self, adapter_names))
+        names = check_adapters_to_merge(self, adapter_names)
+        names = [name for name in names if name in self.impress_alpha]
         if not names:
             return
         merged = self._with(self.merged_adapters + names).detach()
         if safe_merge and not torch.isfinite(merged).all():
             raise InputError(f"{self._layer.name} would become NaN or infinite; nothing is merged")
-        weight = self._weight
+        weight = self.weight
         self._unmerged = self._unmerged or [weight]
         # A new parameter, because other layers may share the original one.
         self.get_base_layer().weight = nn.Parameter(merged, requires_grad=weight.requires_grad)
@@ -120,13 +121,13 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         """Puts the original weights back, bit for bit, and shared as they were."""
         for weight in self._unmerged:
             # The module may have been moved or converted while this weight was put aside.
-            weight.data = weight.data.to(self._weight.device, self._weight.dtype)
+            weight.data = weight.data.to(self.weight.device, self.weight.dtype)
             self.get_base_layer().weight = weight
         self._unmerged, self.merged_adapters = [], []
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """The layer's output with the active adapters."""
-        names = self._with_coefficients(self.active_adapters)
+        names = [name for name in self.active_adapters if name in self.impress_alpha]
         if self.disable_adapters:
             names = []
             if self.merged:
@@ -140,15 +141,9 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         """The weight with some adapters in it."""
         return self._frozen + sum(map(self.get_delta_weight, names))
 
-    def _with_coefficients(self, names: Sequence[str]) -> list[str]:
-        """The adapters among `names` that cover this layer."""
-        return [name for name in names if name in self.impress_alpha]
-
     def _bits(self, key: MaskKey, device: torch.device) -> Tensor:
-        bits = getattr(self, _buffer(key))
-        if bits.device != device:
-            bits = bits.to(device)
-            setattr(self, _buffer(key), bits)
+        bits = getattr(self, _buffer(key)).to(device)
+        setattr(self, _buffer(key), bits)
         return bits
 
     def _move_adapter_to_device_of_base_layer(
@@ -159,16 +154,12 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
             return
         alpha = self.impress_alpha[adapter_name]
         if alpha.device.type != "meta":
-            alpha.data = alpha.data.to(self._weight.device if device is None else device)
-
-    @property
-    def _weight(self) -> Any:
-        return self.get_base_layer().weight
+            alpha.data = alpha.data.to(self.weight.device if device is None else device)
 
     @property
     def _frozen(self) -> Tensor:
         """The weight without adapters."""
-        return self._unmerged[0].to(self._weight.device) if self._unmerged else self._weight
+        return self._unmerged[0].to(self.weight.device) if self._unmerged else self.weight
 
 
 class ImpressLinear(ImpressLayer):

@@ -87,17 +87,10 @@ class ImpressModel(BaseTuner):
             raise InputError("a batch must be of one adapter; call set_adapter() and predict each")
         return nullcontext()
 
-    def _layers(self, adapter_name: str) -> list[tuple[str, ImpressLayer]]:
-        layers = []
-        for name, module in self.model.named_modules():
-            if isinstance(module, ImpressLayer) and adapter_name in module.impress_alpha:
-                layers.append((name, module))
-        return layers
-
     def _check_masks(self, adapter_name: str) -> None:
         """Writes the digest of the masks into the settings, or compares it with theirs."""
         total = hashlib.sha256()
-        for name, layer in sorted(self._layers(adapter_name)):
+        for name, layer in sorted(_layers(self.model, adapter_name).items()):
             total.update(name.removeprefix("_orig_mod.").encode() + b"\0")
             total.update(layer.digest(adapter_name))
         config: Any = self.peft_config[adapter_name]
@@ -147,9 +140,8 @@ class ImpressModel(BaseTuner):
     ) -> dict[str, Tensor]:
         """Makes floats of the codes of a file, whatever the precision of the adapter is."""
         state_dict, alphas = dict(state_dict), {}
-        for name, layer in model.named_modules():
-            if isinstance(layer, ImpressLayer) and adapter_name in layer.impress_alpha:
-                alphas[f"{name}.impress_alpha"] = layer.impress_alpha[adapter_name]
+        for name, layer in _layers(model, adapter_name).items():
+            alphas[f"{name}.impress_alpha"] = layer.impress_alpha[adapter_name]
         parameters = dict(model.named_parameters())
         place, first = f".modules_to_save.{adapter_name}.", next(iter(alphas), "")
         for key, code in list(state_dict.items()):
@@ -171,11 +163,20 @@ class ImpressModel(BaseTuner):
 
     def _take_off(self, adapter_name: str) -> None:
         """Removes a half-added adapter; layers without any other adapter are unwrapped."""
-        for name, layer in self._layers(adapter_name):
+        for name, layer in _layers(self.model, adapter_name).items():
             layer.delete_adapter(adapter_name)
             if not layer.impress_alpha:
                 parent, _, last = name.rpartition(".")
                 setattr(self.model.get_submodule(parent), last, layer.get_base_layer())
+
+
+def _layers(model: nn.Module, adapter_name: str) -> dict[str, ImpressLayer]:
+    """The layers that have an adapter, by name."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, ImpressLayer) and adapter_name in module.impress_alpha
+    }
 
 
 def _with_checksum(content: bytes, like: Iterable[Tensor], masks: str | None = None) -> Tensor:
