@@ -19,8 +19,6 @@ from typing import Any
 
 import torch
 
-_warned: list[str] = []
-
 
 def compiled(signature: Any) -> Callable[[Callable], Any]:
     """A decorator that compiles a loop at import.
@@ -49,18 +47,16 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 def usable(name: str) -> ModuleType | None:
     """A module of this package, imported once per process, or None if the import fails.
 
-    A package that is not installed passes silently; the first failure of any other kind is a
-    warning, because it makes learning slower.
+    A package that is not installed passes silently; any other failure is a warning, because it
+    makes learning slower.
 
     - `name`: the module's name within `impresslearn.kernels`.
     """
     try:
         return import_module(f"impresslearn.kernels.{name}")
     except Exception as error:
-        not_installed = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
-        if not not_installed and not _warned:
+        if not isinstance(error, ModuleNotFoundError) or "." in (error.name or ""):
             line = str(error).strip().split("\n", 1)[0]
-            _warned.append(line)
             warnings.warn(
                 f"compiled loops cannot be used here ({line}); slower ones compute the same",
                 RuntimeWarning,

@@ -101,7 +101,7 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     def kernel(scratch: int, first: int, last: int) -> None:
         tiles.sum_rows(*masks, scratch, *target, first, last)
 
-    _run(kernel, units, block, work, tiles.scratch_bytes(count))
+    _run(kernel, units, block, work, scratch=64 * count)
     if per_unit:
         return out
     return out[0] if blocks == 1 else out.sum(dim=0)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from impresslearn.checks import check_name, did_you_mean
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
+from impresslearn.kernels import pack, popcount, row_bytes, unpack
 from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
@@ -260,13 +260,9 @@ class MaskBank:
         if len(self) < 2:
             raise InputError(f"overlap compares at least two masks, got {len(self)}")
         shared, chance, total = [], [], []
-        for layer, storage in zip(self.layers, self._storage, strict=True):
-            bits, counts = storage[: len(self)], []
-            for packed in bits:
-                # The mask sums of one mask's ones are what it shares with every mask.
-                row = unpack(packed, layer.fan_in).float()
-                counts.append(mask_sums(bits, row, row))
-            shared.append(torch.stack(counts).cpu().double())
+        for number, layer in enumerate(self.layers):
+            bits = self.bits(number)
+            shared.append(torch.stack([popcount(bits & packed) for packed in bits]).double())
             ones = shared[-1].diagonal()
             chance.append(torch.outer(ones, ones) / layer.numel)
             total.append(ones[:, None] + ones)
