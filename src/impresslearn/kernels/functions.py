@@ -1,8 +1,8 @@
 """Differentiable mixing of masks into weights, for one layer or all layers of a network at once.
 
-Each implementation has `mix`, W ⊙ Σ_t α_t M^t, and its adjoint `mask_sums`, Σ_j left_j right_j M^t_j
-for each t: (N,) float32, or (N, units) with `per_unit`. CPU tensors go to the Numba kernels and GPU
-tensors to Triton's, where these can be used; everything else goes to the reference.
+Each implementation has `mix`, W ⊙ Σ_t α_t M^t, and the adjoint `mask_sums`, Σ_j l_j r_j M^t_j:
+(N,) float32, or (N, units) with `per_unit`. CPU tensors go to the Numba kernels and GPU tensors to
+Triton's, where these can be used; everything else goes to the reference.
 """
 
 from __future__ import annotations

@@ -63,10 +63,10 @@ def encode_mask(layers: Sequence[Mask]) -> bytes:
 
     - `layers`: booleans (units, fan_in) for every maskable layer, in order.
     """
-    coder = stream.queue.RangeEncoder()
+    writer = Writer()
     for mask in layers:
-        write_layer(coder, mask)
-    return bytes([FORMAT]) + coder.get_compressed().astype(WORD).tobytes()
+        code_layer(writer, mask)
+    return bytes([FORMAT]) + writer.coder.get_compressed().astype(WORD).tobytes()
 
 
 def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
@@ -83,15 +83,49 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
             f"a stored mask must be the byte {FORMAT} and 32-bit words, got {len(blob)} bytes that "
             f"begin with {list(blob[:1])}"
         )
-    # The coder needs words in the byte order of this machine.
-    coder = stream.queue.RangeDecoder(np.frombuffer(blob[1:], WORD).astype(np.uint32))
+    reader = Reader(np.frombuffer(blob[1:], WORD))
     try:
-        layers = [read_layer(coder, units, fan_in) for units, fan_in in shapes]
+        layers = [code_layer(reader, np.zeros(shape, np.bool_)) for shape in shapes]
     except AssertionError:  # how the coder reports words that no message is encoded to
         raise StoreDamagedError("a stored mask is damaged: its words cannot be decoded") from None
-    if not coder.maybe_exhausted():
+    if not reader.coder.maybe_exhausted():
         raise StoreDamagedError("a stored mask is damaged or of larger layers: bytes are left over")
     return layers
+
+
+class Writer:
+    """Encodes; `Reader` has the same methods and returns what this one got."""
+
+    def __init__(self) -> None:
+        self.coder: Any = stream.queue.RangeEncoder()
+
+    def code(self, values: Any, model: Any) -> Integers:
+        """Integers by a model; a reader looks only at how many there are."""
+        values = np.asarray(values, np.int64)
+        if values.size:
+            self.coder.encode(values.astype(np.int32), model)
+        return values
+
+    def numbers(self, values: Any, size: int) -> Integers:
+        """Numbers from 0 to size - 1, each as likely; of size 1 there is nothing to tell."""
+        return self.code(values, stream.model.Uniform(size)) if size > 1 else values
+
+    def number(self, value: int, size: int) -> int:
+        """One of `numbers`."""
+        return int(self.numbers([value], size)[0])
+
+
+class Reader(Writer):
+    """Decodes 32-bit words. Raises AssertionError for those that no message is encoded to."""
+
+    def __init__(self, words: NDArray[Any]) -> None:
+        # The coder needs words in the byte order of this machine.
+        self.coder = stream.queue.RangeDecoder(words.astype(np.uint32))
+
+    def code(self, values: Any, model: Any) -> Integers:
+        """As many integers as there are values."""
+        count = len(values)
+        return self.coder.decode(model, count).astype(np.int64) if count else np.zeros(0, np.int64)
 
 
 def density(level: int) -> float:
@@ -106,64 +140,36 @@ def _weights_at(level: int) -> stream.model.Model:
     return stream.model.Bernoulli(density(level), perfect=False)
 
 
-def write_layer(coder: stream.queue.RangeEncoder, mask: Mask) -> None:
-    """Adds the mask of a layer, booleans (units, fan_in), to a stream."""
+def code_layer(coder: Writer, mask: Mask) -> Mask:
+    """The mask of a layer, booleans (units, fan_in); a reader gets zeros and returns the mask.
 
-    def write(values: Any, size: int) -> None:
-        """Numbers from 0 to size - 1, each as likely; of size 1 there is nothing to tell."""
-        if size > 1:
-            coder.encode(np.array(values, np.int32, ndmin=1), stream.model.Uniform(size))
-
-    labels = find_classes(mask)
-    classes = [1 + int(axis.max(initial=0)) for axis in labels]
-    by_row, by_column = (np.argsort(axis, kind="stable") for axis in labels)
-    grouped = mask[by_row].take(by_column, axis=1)
-    blocks = [grouped[place] for place in _places(labels, classes)]
-    ones = np.array([np.count_nonzero(block) for block in blocks])
-    (lowest, step, levels), codes = _choose_levels(ones, np.array([block.size for block in blocks]))
-    for axis, count in zip(labels, classes, strict=True):
-        write(count - 1, _class_limit(len(axis)))
-        write(axis, count)
-    write(lowest + LAST_LEVEL, LEVELS)
-    write(step.bit_length() - 1, STEPS)
-    write(levels - 1, LEVELS)
-    write(codes, MIXED + levels)
-    for block, code in zip(blocks, codes.tolist(), strict=True):
-        if code >= MIXED:
-            coder.encode(
-                block.astype(np.int32).ravel(), _weights_at(lowest + step * (code - MIXED))
-            )
-
-
-def read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mask:
-    """The mask that `write_layer` got. Raises StoreError or AssertionError for damage."""
-
-    def read(size: int, count: int = 1) -> Integers:
-        if size == 1:
-            return np.zeros(count, np.int64)
-        return coder.decode(stream.model.Uniform(size), count).astype(np.int64)
-
+    Raises StoreError or AssertionError for damage.
+    """
     labels, classes = [], []
-    for length in (units, fan_in):
-        classes.append(1 + int(read(_class_limit(length))[0]))
-        labels.append(read(classes[-1], length))
-    lowest = int(read(LEVELS)[0]) - LAST_LEVEL
-    step = 1 << int(read(STEPS)[0])
-    levels = 1 + int(read(LEVELS)[0])
-    codes = read(MIXED + levels, classes[0] * classes[1])
+    for axis in find_classes(mask):
+        most = max(1, min(len(axis), MAX_CLASSES))
+        classes.append(1 + coder.number(int(axis.max(initial=0)), most))
+        labels.append(coder.numbers(axis, classes[-1]))
+    by_row, by_column = (np.argsort(axis, kind="stable") for axis in labels)
+    grouped, places = mask[by_row].take(by_column, axis=1), _places(labels, classes)
+    ones = np.array([np.count_nonzero(grouped[place]) for place in places])
+    sizes = np.array([grouped[place].size for place in places])
+    (lowest, step, levels), codes = _choose_levels(ones, sizes)
+    lowest = coder.number(lowest + LAST_LEVEL, LEVELS) - LAST_LEVEL
+    step = 1 << coder.number(step.bit_length() - 1, STEPS)
+    levels = 1 + coder.number(levels - 1, LEVELS)
+    codes = coder.numbers(codes, MIXED + levels)
     if lowest + step * (int(codes.max()) - MIXED) > LAST_LEVEL:
         raise StoreDamagedError(
             "stored positions are damaged: they have a density that does not exist"
         )
-    grouped = np.zeros((units, fan_in), np.bool_)
-    for place, code in zip(_places(labels, classes), codes.tolist(), strict=True):
-        if code >= MIXED:
-            block = grouped[place]
-            level = lowest + step * (code - MIXED)
-            weights = coder.decode(_weights_at(level), block.size)
-            grouped[place] = weights.reshape(block.shape)
-        elif code == ONES:
-            grouped[place] = True
+    for place, code in zip(places, codes.tolist(), strict=True):
+        block = grouped[place]
+        if code < MIXED:
+            block[:] = code == ONES
+            continue
+        weights = coder.code(block.ravel(), _weights_at(lowest + step * (code - MIXED)))
+        block[:] = weights.reshape(block.shape)
     rows, columns = map(sorted_places, labels)
     return grouped[rows].take(columns, axis=1)
 
@@ -197,10 +203,6 @@ def _places(labels: Sequence[Integers], classes: Sequence[int]) -> list[tuple[sl
         spans.append([slice(*pair) for pair in pairwise([0, *ends])])
     down, across = spans
     return list(product(down, across))
-
-
-def _class_limit(labels: int) -> int:
-    return max(1, min(labels, MAX_CLASSES))
 
 
 @np.errstate(invalid="ignore")  # matrix kernels read past an edge and may warn of what lies there
