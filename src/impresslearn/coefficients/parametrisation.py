@@ -76,13 +76,12 @@ class CoefficientSpec:
 class Start:
     """How a tensor starts to be learned.
 
-    - value: a number for all places, or a tensor.
-    - step: the first step of the grid under "coded". The grid's offset is `value` if that is a
-      number, and 0 if it is a tensor.
-    - speed: under "coded", the multiple of the learning rate at which its integers are trained.
+    - value: of all its places, and the offset of its grid under "coded".
+    - step: the first step of the grid.
+    - speed: under "coded" the multiple of the learning rate at which its integers are trained.
     """
 
-    value: float | Tensor
+    value: float
     step: float = 0.1
     speed: float = LEVELS_PER_UNIT
 
