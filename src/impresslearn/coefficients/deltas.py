@@ -34,21 +34,18 @@ class Head(Parametrisation):
     kind = "head"
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
-        """The weights, and perhaps the bias."""
         features = backbone.own_head.fan_in if backbone.own_head else 0
         return head_layouts(backbone, self.kind, features, num_classes)
 
     def start(
         self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
     ) -> Sequence[Start]:
-        """Zeros, and the bias that the network needs."""
         shapes = backbone.own_head.shapes.values() if backbone.own_head else ()
         return [Start(0.0 if shape else backbone.head_bias) for shape in shapes]
 
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
-        """The parameters of the last layer."""
         return head_weights(backbone, tensors)
 
 
@@ -56,12 +53,12 @@ def head_layouts(
     backbone: Backbone, kind: str, features: int, num_classes: int
 ) -> list[TensorLayout]:
     """Weights (features, K), and a bias (K,) where the network's last layer has one."""
-    layouts = []
-    for name, shape in backbone.own_head.shapes.items() if backbone.own_head else ():
-        # A bias has no dimension beside the classes.
-        sizes = (features, num_classes) if shape else (num_classes,)
-        layouts.append(TensorLayout(f"{kind}.{name}", sizes))
-    return layouts
+    shapes = backbone.own_head.shapes if backbone.own_head else {}
+    # A bias has no dimension beside the classes.
+    return [
+        TensorLayout(f"{kind}.{name}", (features, num_classes) if shape else (num_classes,))
+        for name, shape in shapes.items()
+    ]
 
 
 def head_coefficients(head: Mapping[str, Tensor]) -> Coefficients:
@@ -97,22 +94,18 @@ class NormBiasDeltas(Parametrisation):
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """A vector for each group of parameters: the scales, the shifts, the biases."""
-        layouts = []
-        for number, group in enumerate(backbone.small_parameters(self.tune)):
-            size = sum(prod(member.shape) for member in group)
-            layouts.append(TensorLayout(f"delta.{number}", (size,)))
-        return layouts
+        groups = enumerate(backbone.small_parameters(self.tune))
+        sizes = [(number, sum(prod(member.shape) for member in group)) for number, group in groups]
+        return [TensorLayout(f"delta.{number}", (size,)) for number, size in sizes]
 
     def start(
         self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
     ) -> Sequence[Start]:
-        """Zeros."""
         return [Start(0.0, DELTA_STEP)] * len(backbone.small_parameters(self.tune))
 
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
-        """The changed parameters by name."""
         changed = {}
         for member, delta in self.members(backbone, tensors):
             frozen = backbone.small[member.name]
@@ -136,13 +129,11 @@ def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
 
     All tasks must share the network's statistics, and every batch norm must be tuned.
     """
-    if backbone.normalises_by_batch or not backbone.shares_statistics:
-        return False
     tuned = {member.name for member in chain(*backbone.small_parameters(tune))}
+    needed = set[str]()
     for prefix, _ in batch_norms(backbone.module):
-        if not {f"{prefix}weight", f"{prefix}bias"} <= tuned:
-            return False
-    return True
+        needed |= {f"{prefix}weight", f"{prefix}bias"}
+    return backbone.shares_statistics and not backbone.normalises_by_batch and needed <= tuned
 
 
 def check_fold(backbone: Backbone, tune: Sequence[TunedKind], fold_after: float) -> None:

@@ -8,7 +8,7 @@ masks change the network's weights: W ⊙ (1 + Σ_t α_t M^t).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -91,18 +91,14 @@ class MaskMixture(Parametrisation):
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
-        """Layer name -> effective weights, as `mix` makes them."""
         alphas, scales = self.mixture(tensors)
         return mix(bank, backbone.weights, alphas, scales, self.residual)
 
     def mixture(
         self, tensors: Sequence[Tensor]
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
-        """Alphas, and scales or None."""
-        if not self.output_scale:
-            return tuple(tensors), None
-        half = len(tensors) // 2
-        return tuple(tensors[:half]), tuple(tensors[half:])
+        half = len(tensors) // 2 if self.output_scale else len(tensors)
+        return tuple(tensors[:half]), tuple(tensors[half:]) or None
 
     @torch.no_grad()
     def _coded_start(self, backbone: Backbone, bank: MaskBank, num_masks: int) -> list[Start]:
@@ -139,16 +135,10 @@ def mix(
     - frozen: the backbone's maskable weights by layer name.
     - alphas: (N,) or (N, units) per layer; scales: (units,) per layer; residual: see `MaskMixture`.
 
-    Raises InputError for another number of layers, or more masks than there are.
+    Raises InputError for more masks than there are.
     """
-    num_masks = len(alphas[0]) if alphas else 0
-    if len(alphas) != len(bank.layers) or num_masks > len(bank):
-        raise InputError(
-            f"coefficients for {num_masks} masks and {len(alphas)} layers do not fit "
-            f"{len(bank)} masks and {len(bank.layers)} layers"
-        )
     weights = [frozen[layer.name] for layer in bank.layers]
-    bits = [bank.bits(number, num_masks) for number in range(len(bank.layers))]
+    bits = [bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]
     mixed = {}
     for number, product in enumerate(mix_layers(bits, alphas, weights)):
         if residual:
@@ -171,11 +161,10 @@ def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> 
 
 def equal_alphas(bank: MaskBank) -> list[Tensor]:
     """α = 1/N for each mask, (N,) per layer. Raises InputError without masks."""
-    count = len(bank)
-    if not count:
+    if not len(bank):
         raise InputError(EMPTY)
-    equal = torch.full((count,), 1 / count, dtype=torch.float32, device=bank.device)
-    return [equal.clone() for _ in bank.layers]
+    ones = torch.ones(len(bank), dtype=torch.float32, device=bank.device)
+    return [ones / len(bank) for _ in bank.layers]
 
 
 def mixture_of(shares: Tensor, layers: Sequence[MaskableLayer]) -> Coefficients:
@@ -187,8 +176,8 @@ def _rms(tensor: Tensor) -> float:
     return float(tensor.float().square().mean().sqrt())
 
 
-def _maker(per_unit: bool) -> Callable[[CoefficientSpec], MaskMixture]:
-    return lambda spec: MaskMixture(per_unit, spec.output_scale, spec.residual)
+def _made(spec: CoefficientSpec) -> MaskMixture:
+    return MaskMixture(spec.granularity == "unit", spec.output_scale, spec.residual)
 
 
-register_parametrisation(MaskMixture, {"layer": _maker(False), "unit": _maker(True)})
+register_parametrisation(MaskMixture, {"layer": _made, "unit": _made})

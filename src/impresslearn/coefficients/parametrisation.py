@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from impresslearn.checks import check_choice, check_number
+from impresslearn.checks import check_choice
 from impresslearn.coefficients.quantisation import (
     Grid,
     Grids,
@@ -28,7 +28,7 @@ from impresslearn.coefficients.quantisation import (
 from impresslearn.errors import InputError, StoreError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.layers import TUNED, TunedKind
+from impresslearn.networks.layers import TunedKind
 
 # Coded integers are trained at this multiple of the recipe's learning rate.
 LEVELS_PER_UNIT = 10.0
@@ -58,18 +58,13 @@ class CoefficientSpec:
     parametrisation: Parametrisation = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for kind in self.tune:
-            if kind not in TUNED:
-                raise InputError(f"tune must name {' and '.join(TUNED)} only, got {kind!r}")
         try:
             check_choice("granularity", self.granularity, _MAKERS)
         except InputError as error:
             own = "; if it is your own, import its module" * isinstance(self.granularity, str)
             raise InputError(f"{error}{own}") from None
-        if self.bit_price is not None:
-            check_number("bit_price", self.bit_price, 0.0)
         # Made here, so that settings that do not go together fail at once.
-        object.__setattr__(self, "parametrisation", _MAKERS[self.granularity](self))
+        object.__setattr__(self, "parametrisation", _MAKERS[self.granularity][1](self))
 
 
 @dataclass(frozen=True)
@@ -131,9 +126,7 @@ class Parametrisation(ABC):
 
         - present, grids: of a task to go on from, or empty.
         """
-        raise NotImplementedError(
-            f"parametrisation {self.kind!r} sets is_sparse but has no method integers"
-        )
+        raise NotImplementedError(f"{type(self).__name__} sets is_sparse and needs this method")
 
 
 @dataclass(frozen=True)
@@ -158,12 +151,14 @@ class Coefficients:
     @property
     def alpha(self) -> tuple[Tensor, ...]:
         """The coefficients of masks, (N,) or (N, units) per layer; () where there are none."""
-        return self._mixture()[0]
+        mixtures = map(lambda part, tensors: part.mixture(tensors), self.parts, self.numbers)
+        return next((alphas for alphas, _ in mixtures if alphas), ())
 
     @property
     def output_scale(self) -> tuple[Tensor, ...] | None:
         """The scales of output units, (units,) per layer."""
-        return self._mixture()[1]
+        mixtures = map(lambda part, tensors: part.mixture(tensors), self.parts, self.numbers)
+        return next((scales for _, scales in mixtures if scales), None)
 
     @property
     def head(self) -> tuple[Tensor, ...] | None:
@@ -179,15 +174,7 @@ class Coefficients:
 
     def tensors(self) -> Iterator[Tensor]:
         """All tensors, part after part."""
-        for tensors in self.numbers:
-            yield from tensors
-
-    def _mixture(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
-        for part, tensors in zip(self.parts, self.numbers, strict=True):
-            alphas, scales = part.mixture(tensors)
-            if alphas:
-                return alphas, scales
-        return (), None
+        return chain(*self.numbers)
 
 
 @dataclass(frozen=True)
@@ -261,9 +248,9 @@ def grouped(values: Sequence[Value], sizes: Sequence[Sequence]) -> tuple[tuple[V
 
 
 Maker = Callable[[CoefficientSpec], Parametrisation]
-_MAKERS: dict[str, Maker] = {}
 _KINDS: dict[str, type[Parametrisation]] = {}
-_KIND_OF: dict[str, str] = {}  # value of `granularity` -> `kind` of the class that registered it
+# For each value of `granularity` the kind that registered it, and its maker.
+_MAKERS: dict[str, tuple[str, Maker]] = {}
 
 
 def register_parametrisation(
@@ -279,21 +266,17 @@ def register_parametrisation(
     """
     if _KINDS.get(kind.kind, kind).__qualname__ != kind.__qualname__:
         raise InputError(f"a parametrisation {kind.kind!r} is registered already; rename yours")
-    for name in makers or {}:
-        if _KIND_OF.get(name, kind.kind) != kind.kind:
+    own = {name: (kind.kind, maker) for name, maker in (makers or {}).items()}
+    for name in own:
+        if _MAKERS.get(name, (kind.kind,))[0] != kind.kind:
             raise InputError(f"granularity {name!r} is registered already; choose another name")
-    for name in makers or {}:
-        _KIND_OF[name] = kind.kind
     _KINDS[kind.kind] = kind
-    _MAKERS.update(makers or {})
+    _MAKERS.update(own)
 
 
 def to_plain(parts: Sequence[Parametrisation]) -> list[dict[str, Any]]:
     """Parametrisations as JSON values."""
-    plain = []
-    for part in parts:
-        plain.append({"kind": part.kind, **asdict(part)})  # type: ignore[call-overload]
-    return plain
+    return [{"kind": part.kind, **asdict(part)} for part in parts]  # type: ignore[call-overload]
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...]:
@@ -304,9 +287,8 @@ def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...
         fields = {}
         for name, value in settings.items():
             fields[name] = tuple(value) if isinstance(value, list) else value
-        kind = fields.pop("kind")
-        if kind not in _KINDS:
-            line = f"the parametrisation {kind!r} is not registered; import what registers it"
-            raise StoreError(line)
-        parts.append(_KINDS[kind](**fields))
+        if (kind := _KINDS.get(fields.pop("kind"))) is None:
+            line = f"the parametrisation {settings['kind']!r} is not registered"
+            raise StoreError(f"{line}; import what registers it")
+        parts.append(kind(**fields))
     return tuple(parts)

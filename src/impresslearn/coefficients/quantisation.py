@@ -101,7 +101,9 @@ def encode_tensors(
         # A column for each place in all dimensions but the first.
         columns = (values - np.float32(offset)).reshape(len(values), -1)
         steps = best_steps(columns, top)
-        content += _pack(_round(columns, steps, top) + top, bits) + steps.tobytes()
+        levels = _round(columns, steps, top).reshape(-1, 1) + top
+        spread = (levels >> np.arange(bits - 1, -1, -1)) & 1  # most significant first
+        content += np.packbits(spread.astype(np.uint8)).tobytes() + steps.tobytes()
         content += offset.tobytes() if layout.around_one else b""
     return bytes(content)
 
@@ -124,7 +126,8 @@ def decode_tensors(
         else:
             bits = _BITS[precision]
             packed = _read(source, -(-count * bits // 8), "uint8")
-            levels = _unpack(packed, bits, count) - _top(bits)
+            spread = np.unpackbits(packed, count=bits * count).reshape(count, bits)
+            levels = spread.astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1)) - _top(bits)
             steps = _read(source, prod(layout.shape[1:])).astype(np.float32)
             offset = _read(source, 1).astype(np.float32) if layout.around_one else np.float32(0)
             values = levels.reshape(-1, len(steps)).astype(np.float32) * steps + offset
@@ -249,15 +252,3 @@ def _float16(values: Any) -> np.ndarray:
 
 def _round(columns: np.ndarray, steps: np.ndarray, top: int) -> np.ndarray:
     return np.clip(np.rint(columns / steps.astype(np.float32)), -top, top).astype(np.int64)
-
-
-def _pack(levels: np.ndarray, bits: int) -> bytes:
-    """Non-negative integers below 2**bits, `bits` bits each, most significant first."""
-    flat = levels.reshape(-1, 1)
-    spread = (flat >> np.arange(bits - 1, -1, -1)) & 1
-    return np.packbits(spread.astype(np.uint8).ravel()).tobytes()
-
-
-def _unpack(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    spread = np.unpackbits(packed, count=bits * count)
-    return spread.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1))

@@ -18,13 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.coding import (
-    LARGEST,
-    LARGEST_STEP,
-    SMALLEST_STEP,
-    coded_bits,
-    nearest_steps,
-)
+from impresslearn.coefficients import coding
+from impresslearn.coefficients.coding import LARGEST, coded_bits, nearest_steps
 from impresslearn.coefficients.deltas import head_layouts
 from impresslearn.coefficients.parametrisation import (
     Coefficients,
@@ -72,7 +67,6 @@ class Readout(Parametrisation):
     closed_form = True
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
-        """The weights, and the bias where the network's last layer has one."""
         return head_layouts(backbone, self.kind, self.num_features, num_classes)
 
 
@@ -121,12 +115,9 @@ class Projection:
 
 def without_readout(coefficients: Coefficients) -> Coefficients | None:
     """What a task changes in the network before its readout, which comes last; None for nothing."""
-    *parts, _ = coefficients.parts
-    *numbers, last = coefficients.numbers
-    if not parts:
-        return None
+    parts, (*numbers, last) = coefficients.parts[:-1], coefficients.numbers
     grids = coefficients.grids[: -len(last)] if coefficients.grids else None
-    return Coefficients(tuple(parts), tuple(numbers), coefficients.num_masks, grids)
+    return Coefficients(parts, tuple(numbers), coefficients.num_masks, grids) if parts else None
 
 
 def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> list[Tensor]:
@@ -258,7 +249,7 @@ class Regression:
     def rounded(self, factor: float) -> Rounding:
         """The weights at a step of this many times their root mean square."""
         size = math.sqrt((self.weights**2).mean()) or 1.0
-        if not SMALLEST_STEP <= self.scale * size <= LARGEST_STEP:
+        if not coding.SMALLEST_STEP <= self.scale * size <= coding.LARGEST_STEP:
             raise InputError(f"the features of these examples {UNSUITED}")
         # The step is of the weights of features before scaling, as a store keeps them.
         step = float(nearest_steps(self.scale * (factor * size)))

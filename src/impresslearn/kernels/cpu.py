@@ -44,15 +44,12 @@ def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> Non
     threads = max(1, torch.get_num_threads()) if work >= SMALL_WORK else 1
     memory = torch.zeros(threads * scratch + 64, dtype=torch.uint8, device="cpu")
     address = memory.data_ptr() + -memory.data_ptr() % 64
-    if threads == 1:
-        if units:
-            kernel(address, 0, units)
+    if threads == 1 or not units:
+        kernel(address, 0, units)
         return
-    blocks = -(-units // block)
-    size = max(1, -(-blocks // threads) * block)
-    shares = []
-    for number, first in enumerate(range(0, units, size)):
-        shares.append((address + scratch * number, first, min(first + size, units)))
+    size = max(1, -(-units // (block * threads)) * block)
+    firsts = enumerate(range(0, units, size))
+    shares = [(address + scratch * n, first, min(first + size, units)) for n, first in firsts]
     pool = _pool(threads - 1, os.getpid())
     waiting = [pool.submit(kernel, *share) for share in shares[1:]]
     kernel(*shares[0])

@@ -41,11 +41,6 @@ class MaskInfo:
     recipe: dict[str, Any] = field(default_factory=dict)
     coded: bytes | None = field(default=None, compare=False, repr=False)
 
-    @property
-    def stored_as_seed(self) -> bool:
-        """Whether the mask can be drawn again from its recipe."""
-        return self.source == "random"
-
 
 # A mask's origin and its packed bits, (units, row_bytes) uint8 per layer.
 PackedMask = tuple[MaskInfo, Sequence[Tensor]]
@@ -68,9 +63,8 @@ def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
     """The same mask with its bits coded, which takes long and is done once per mask."""
     info, packed = mask
     if info.coded is None:
-        rows = []
-        for bits, layer in zip(packed, layers, strict=True):
-            rows.append(unpack(bits.cpu(), layer.fan_in).numpy())
+        pairs = zip(packed, layers, strict=True)
+        rows = [unpack(bits.cpu(), layer.fan_in).numpy() for bits, layer in pairs]
         info = replace(info, coded=encode_mask(rows))
     return info, packed
 
@@ -150,13 +144,10 @@ class MaskBank:
 
     def index(self, name: str) -> int:
         """The position of a mask. Raises UnknownTaskError for a name that is not in the bank."""
-        try:
-            return self._position[name]
-        except KeyError:
+        if name not in self:
             hint = did_you_mean(name, self.names) or f": {', '.join(self.names[:3]) or 'none'}"
-            raise UnknownTaskError(
-                f"no mask named {name!r} in the bank of {len(self)}{hint}"
-            ) from None
+            raise UnknownTaskError(f"no mask named {name!r} in the bank of {len(self)}{hint}")
+        return self._position[name]
 
     def append(
         self,
@@ -175,8 +166,6 @@ class MaskBank:
         Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
         name, mask = check_name(name, "a mask's name"), checked_mask(mask, self.layers)
-        if name in self:
-            raise InputError(f"the bank already holds a mask named {name!r}; choose another name")
         added = packed_mask(name, mask, self.layers, source, recipe)
         self.adopt(*added)
         return added[0]
@@ -187,7 +176,8 @@ class MaskBank:
         Raises InputError for a taken name and for other layers.
         """
         if info.name in self:
-            raise InputError(f"the bank already holds a mask named {info.name!r}")
+            line = f"the bank already holds a mask named {info.name!r}"
+            raise InputError(f"{line}; choose another name")
         shapes = [tuple(bits.shape) for bits in packed]
         if shapes != [tuple(storage.shape[1:]) for storage in self._storage]:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
@@ -266,14 +256,12 @@ class MaskBank:
             ones = shared[-1].diagonal()
             chance.append(torch.outer(ones, ones) / layer.numel)
             total.append(ones[:, None] + ones)
-        both, by_chance, either = torch.stack(shared), torch.stack(chance), torch.stack(total)
-        return Overlap(
-            both.sum(0) / (either - both).sum(0),
-            by_chance.sum(0) / (either - by_chance).sum(0),
-            both / (either - both),
-            by_chance / (either - by_chance),
-            self.names,
-        )
+        found = []
+        for both in (torch.stack(shared), torch.stack(chance)):
+            either = torch.stack(total) - both
+            found.append((both.sum(0) / either.sum(0), both / either))
+        (measured, by_layer), (expected, expected_by_layer) = found
+        return Overlap(measured, expected, by_layer, expected_by_layer, self.names)
 
 
 def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str, Tensor]:

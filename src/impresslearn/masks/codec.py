@@ -54,9 +54,6 @@ BLOCK_BITS = 4.5  # about what the codec pays to tell the density of a block
 ROW_CLASSES, COLUMN_CLASSES = (1, 2, 4, 8, 16, 24), (1, 2, 4, 8, 12)
 MOVES, LAST_MOVES = 3, 10
 
-# The densities that a layer's blocks may have: lowest level, step between levels, their number.
-Palette = tuple[int, int, int]
-
 
 def encode_mask(layers: Sequence[Mask]) -> bytes:
     """A mask as bytes.
@@ -145,13 +142,16 @@ def code_layer(coder: Writer, mask: Mask) -> Mask:
 
     Raises StoreError or AssertionError for damage.
     """
-    labels, classes = [], []
+    labels, spans = [], []
     for axis in find_classes(mask):
         most = max(1, min(len(axis), MAX_CLASSES))
-        classes.append(1 + coder.number(int(axis.max(initial=0)), most))
-        labels.append(coder.numbers(axis, classes[-1]))
+        classes = 1 + coder.number(int(axis.max(initial=0)), most)
+        labels.append(coder.numbers(axis, classes))
+        ends = np.cumsum(np.bincount(labels[-1], minlength=classes)).tolist()
+        spans.append([slice(*pair) for pair in pairwise([0, *ends])])
+    # Rows and columns sorted by class, and where each block then lies.
     by_row, by_column = (np.argsort(axis, kind="stable") for axis in labels)
-    grouped, places = mask[by_row].take(by_column, axis=1), _places(labels, classes)
+    grouped, places = mask[by_row].take(by_column, axis=1), list(product(*spans))
     ones = np.array([np.count_nonzero(grouped[place]) for place in places])
     sizes = np.array([grouped[place].size for place in places])
     (lowest, step, levels), codes = _choose_levels(ones, sizes)
@@ -170,12 +170,14 @@ def code_layer(coder: Writer, mask: Mask) -> Mask:
             continue
         weights = coder.code(block.ravel(), _weights_at(lowest + step * (code - MIXED)))
         block[:] = weights.reshape(block.shape)
-    rows, columns = map(sorted_places, labels)
-    return grouped[rows].take(columns, axis=1)
+    return grouped[np.argsort(by_row)].take(np.argsort(by_column), axis=1)
 
 
-def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
-    """The palette that makes a layer shortest, and each block's code; ones and weights a block."""
+def _choose_levels(ones: Integers, sizes: Integers) -> tuple[tuple[int, int, int], Integers]:
+    """The lowest level, step and number of levels that make a layer shortest; each block's code.
+
+    - `ones`, `sizes`: the ones and the weights of each block.
+    """
     mixed = (ones > 0) & (ones < sizes)
     codes = np.where(ones > 0, ONES, ZEROS)
     if not mixed.any():
@@ -195,16 +197,6 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
     return palette, codes
 
 
-def _places(labels: Sequence[Integers], classes: Sequence[int]) -> list[tuple[slice, slice]]:
-    """Where each block lies once rows and columns are sorted by class."""
-    spans: list[list[slice]] = []
-    for axis, count in zip(labels, classes, strict=True):
-        ends = np.cumsum(np.bincount(axis, minlength=count)).tolist()
-        spans.append([slice(*pair) for pair in pairwise([0, *ends])])
-    down, across = spans
-    return list(product(down, across))
-
-
 @np.errstate(invalid="ignore")  # matrix kernels read past an edge and may warn of what lies there
 def find_classes(mask: NDArray[np.bool_]) -> tuple[Integers, Integers]:
     """The class of each row and of each column of a mask (units, fan_in), numbered from 0."""
@@ -222,16 +214,10 @@ def find_classes(mask: NDArray[np.bool_]) -> tuple[Integers, Integers]:
     return _move(weights, *found, LAST_MOVES)
 
 
-def sorted_places(values: NDArray[Any]) -> Integers:
-    """Where each value goes when they are sorted, equal ones in their order."""
-    places = np.empty(len(values), np.int64)
-    places[np.argsort(values, kind="stable")] = np.arange(len(values))
-    return places
-
-
 def _parts(counts: NDArray[np.float32], classes: int) -> Integers:
     """Rows or columns in order of their ones, cut into classes of about equal size."""
-    return _numbered(sorted_places(counts) * classes // len(counts))
+    places = np.argsort(np.argsort(counts, kind="stable"))
+    return _numbered(places * classes // len(counts))
 
 
 def _move(
@@ -256,22 +242,18 @@ def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) ->
 
 
 def _bits(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> float:
+    """Bits of the classes, and of weights drawn independently at the density of their block."""
     ones, sizes = _count(weights @ _one_hot(columns), rows, columns)
+    counts = (sizes, ones, sizes - ones)
+    all_weights, of_ones, of_zeros = (count * np.log2(np.maximum(count, 1)) for count in counts)
     labels = len(rows) * np.log2(ones.shape[0]) + len(columns) * np.log2(ones.shape[1])
-    return float(_entropy(ones, sizes).sum() + labels + BLOCK_BITS * ones.size)
+    return float((all_weights - of_ones - of_zeros).sum() + labels + BLOCK_BITS * ones.size)
 
 
 def _count(along: NDArray[np.float32], rows: Integers, columns: Integers) -> tuple[Counts, Counts]:
     """Ones and weights of every block; along: (units, column classes), the ones of each row."""
     ones = np.matmul(_one_hot(rows).T, along, dtype=np.float64)
     return ones, np.outer(np.bincount(rows), np.bincount(columns)).astype(np.float64)
-
-
-def _entropy(ones: Counts, sizes: Counts) -> Counts:
-    """Bits of the weights of each block, drawn independently at the block's density."""
-    counts = (sizes, ones, sizes - ones)
-    all_weights, of_ones, of_zeros = (count * np.log2(np.maximum(count, 1)) for count in counts)
-    return all_weights - of_ones - of_zeros
 
 
 def _numbered(labels: Integers) -> Integers:

@@ -222,7 +222,7 @@ def _kept(scores: Tensor, ones: int, score_rule: ScoreRule) -> Tensor:
         raise TrainingError("edge-popup scores became NaN; lower the learning rate")
     if reached > ones:
         tied = (flat == threshold).nonzero().flatten()
-        flat[tied[ones - reached :]] = -math.inf
+        flat[tied[ones - reached :]] = math.nan  # which reaches nothing
     return ranked.ge_(threshold)
 
 

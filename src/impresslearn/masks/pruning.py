@@ -77,9 +77,8 @@ def prune(
     task, classes = training_task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
     rounds = check_integer("rounds", rounds, 1)
-    initial, mask = {}, {}
-    for name, value in backbone.weights.items():
-        initial[name], mask[name] = value.clone(), torch.ones_like(value, dtype=torch.bool)
+    initial = {name: value.clone() for name, value in backbone.weights.items()}
+    mask = {name: torch.ones_like(value, dtype=torch.bool) for name, value in initial.items()}
     trained, head = initial, dict[str, Tensor]()
     for number in range(1, rounds + 1):
         trained, head = weights_under(mask, task, initial)
@@ -96,9 +95,7 @@ def weights_under(
     mask: Mapping[str, Tensor], task: TaskTraining, initial: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The mask's weights, trained from `initial`, 0 elsewhere; and the task's own head."""
-    weights = {}
-    for name, value in initial.items():
-        weights[name] = value.detach().to(task.backbone.device, copy=True).requires_grad_(True)
+    weights = {name: value.clone().requires_grad_(True) for name, value in initial.items()}
 
     def masked() -> tuple[dict[str, Tensor], float]:
         return {name: weight * mask[name] for name, weight in weights.items()}, 0.0

@@ -23,10 +23,9 @@ DENSITY_CAP = 0.5
 
 def check_sparsity(sparsity: float) -> float:
     """The sparsity as a float. Raises InputError outside [0, 1)."""
-    if isinstance(sparsity, bool) or not isinstance(sparsity, (int, float)):
-        raise InputError(f"sparsity must be a number, got {sparsity!r}")
-    if not 0 <= sparsity < 1:
-        hint = f"; did you mean {sparsity / 100:g}?" if 1 < sparsity < 100 else ""
+    is_number = isinstance(sparsity, (int, float)) and not isinstance(sparsity, bool)
+    if not is_number or not 0 <= sparsity < 1:
+        hint = f"; did you mean {sparsity / 100:g}?" if is_number and 1 < sparsity < 100 else ""
         raise InputError(
             f"sparsity is the fraction of zeros and must lie in [0, 1), got {sparsity!r}{hint}"
         )

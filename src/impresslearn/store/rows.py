@@ -378,7 +378,7 @@ def _encode_mask(
     """The name, source, recipe, bits (None where the recipe draws them again) and their digest."""
     info, packed = mask
     digest, bits = mask_digest(packed), None
-    if not (info.stored_as_seed and _is_drawn(mask, layers)):
+    if info.source != "random" or not _is_drawn(mask, layers):
         bits = coded_mask(mask, layers)[0].coded
     recipe = to_json({"ones": list(info.ones), **info.recipe})
     return info.name, info.source, recipe, bits, digest
