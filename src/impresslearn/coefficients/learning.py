@@ -91,8 +91,6 @@ def trainable_numbers(
 ) -> Trainable:
     """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
-    - bank: the masks, all of which a new task combines.
-    - spec: which numbers.
     - examples: the number of training examples; the price of bits is shared among them.
     - num_classes: outputs of the task's own head, where it has one.
     - steps: of the training; the price of bits rises over a share of them.
@@ -226,8 +224,7 @@ def _parts_of_new_task(
     if spec.tune and backbone.small_parameters(spec.tune):
         parts.append(NormBiasDeltas(spec.tune))
     # A task with its own head needs neither masks nor maskable layers.
-    nothing_to_change = not num_masks if main.uses_masks else not backbone.layers
-    if backbone.own_head is None or not nothing_to_change:
+    if backbone.own_head is None or (num_masks if main.uses_masks else backbone.layers):
         parts.insert(len(parts) if main.is_sparse else 0, main)  # sparse integers come last
     return tuple(parts), num_masks
 

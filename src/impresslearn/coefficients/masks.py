@@ -78,12 +78,11 @@ class MaskMixture(Parametrisation):
         """
         if num_masks < 1:
             raise InputError(EMPTY)
+        # 1/N is the paper's uniform prior ("Initialization of α"); on a pretrained network,
+        # 0 is the network itself.
+        alphas = [Start(0.0 if self.residual else 1 / num_masks)] * len(backbone.layers)
         if coded:
             alphas = self._coded_start(backbone, bank, num_masks)
-        else:
-            # 1/N is the paper's uniform prior ("Initialization of α"); on a pretrained network,
-            # 0 is the network itself.
-            alphas = [Start(0.0 if self.residual else 1 / num_masks)] * len(backbone.layers)
         if self.output_scale:
             alphas += [Start(1.0, FIRST_SCALE_STEP)] * len(backbone.layers)
         return alphas

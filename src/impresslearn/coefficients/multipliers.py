@@ -61,15 +61,12 @@ class Multipliers(Parametrisation):
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """A matrix (units, fan_in) per layer."""
-        return [
-            TensorLayout(f"multiple.{layer.name}", (layer.units, layer.fan_in), sparse=True)
-            for layer in backbone.layers
-        ]
+        shapes = [(layer.name, (layer.units, layer.fan_in)) for layer in backbone.layers]
+        return [TensorLayout(f"multiple.{name}", shape, sparse=True) for name, shape in shapes]
 
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
-        """Layer name -> W ⊙ multiples."""
         changed = {}
         for layer, multiple in zip(backbone.layers, tensors, strict=True):
             frozen = backbone.weights[layer.name]
@@ -90,14 +87,10 @@ class Multipliers(Parametrisation):
 class SparseIntegerMultipliers:
     """The multiples of all layers under optimisation.
 
-    - backbone: the frozen network, whose layers and weights they belong to.
-    - residual: see `Multipliers`.
-    - seed: of the random mask that they start from.
-
-    The price approximates what `coding` will write: the position of a nonzero number by the
-    densities of its row and column, and its size by a geometric law, both as they are at this
-    moment. It is linear in |n| up to 1 and beyond, so that numbers which do not earn their bits go
-    to 0.
+    They start from a random mask that the seed draws, or, `residual`, from zeros. The price
+    approximates what `coding` will write: the position of a nonzero number by the densities of its
+    row and column, and its size by a geometric law, both as they are at this moment. It is linear
+    in |n| up to 1 and beyond, so that numbers which do not earn their bits go to 0.
     """
 
     def __init__(self, backbone: Backbone, residual: bool, seed: int) -> None:
@@ -149,10 +142,7 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
-        """The values and their grids as they are kept.
-
-        dead_zone: see `rounded_to_zero`.
-        """
+        """The values and their grids as they are kept; dead_zone: see `rounded_to_zero`."""
         steps = self._scaled_steps()
         exact = self._exact().clamp(-LARGEST if self._residual else 0, LARGEST)
         values = self._scaled(rounded_to_zero(exact, dead_zone), steps)
@@ -189,8 +179,7 @@ class SparseIntegerMultipliers:
         return exact.clamp(-LARGEST if self._residual else 0, LARGEST).round()
 
     def _scaled_steps(self) -> Tensor:
-        exact = (self._steps.exp() * self._first).clamp(SMALLEST_STEP, LARGEST_STEP)
-        return rounded_steps(exact)
+        return rounded_steps((self._steps.exp() * self._first).clamp(SMALLEST_STEP, LARGEST_STEP))
 
     def _scaled(self, integers: Tensor, steps: Tensor) -> list[Tensor]:
         parts = parts_of(integers, self._shapes)

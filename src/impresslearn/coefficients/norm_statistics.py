@@ -70,7 +70,6 @@ def store_statistics(
 ) -> StoredStatistics:
     """A task's statistics as a precision keeps them: as gathered, or under "coded" rounded.
 
-    - gathered: by buffer name, from training.
     - weights: layer name -> the weights that the task computes with.
     - examples: the task's training examples, to measure each layer behind rounded ones.
     """

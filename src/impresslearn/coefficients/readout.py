@@ -195,8 +195,16 @@ class ReadoutFit:
         weights, grids = best.step * best.levels, [Grid(best.step, 0.0)]
         shift = best.fitted.shift - best.fitted.mean @ weights
         if self._bias:
-            shift, grid = _rounded_bias(shift)
-            grids.append(grid)
+            shift -= np.median(shift)  # which all logits share and no prediction needs
+            unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
+            if unit > COARSEST:
+                raise InputError(
+                    "the features of the network vary little about a large mean, which a coded "
+                    "readout cannot tell apart; standardise the inputs"
+                )
+            unit = float(nearest_steps(unit))
+            shift = unit * np.clip(np.round(shift / unit), -LARGEST, LARGEST)
+            grids.append(Grid(unit, 0.0))
         return self._tensors(weights, shift), tuple(grids)
 
     def _tensors(self, weights: np.ndarray, shift: np.ndarray) -> tuple[Tensor, ...]:
@@ -282,19 +290,6 @@ class Rounding:
     def cost(self, bit_price: float) -> float:
         """The loss with the price of the bits, in nats."""
         return self.loss + bit_price * math.log(2) * self.bits
-
-
-def _rounded_bias(shift: np.ndarray) -> tuple[np.ndarray, Grid]:
-    """The bias less its median, which all logits share and no prediction needs."""
-    shift = shift - np.median(shift)
-    unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
-    if unit > COARSEST:
-        raise InputError(
-            "the features of the network vary little about a large mean, which a coded readout "
-            "cannot tell apart; standardise the inputs"
-        )
-    unit = float(nearest_steps(unit))
-    return unit * np.clip(np.round(shift / unit), -LARGEST, LARGEST), Grid(unit, 0.0)
 
 
 def _regressed(

@@ -13,7 +13,7 @@ keeps nothing but the seeds.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Sized
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -47,13 +47,11 @@ def random_mask(
     """
     mask, seed = {}, check_integer("seed", seed, 0, SEED_LIMIT)
     layers = checked_layers(layers)
-    counts = list(ones) if isinstance(ones, Iterable) else [ones]
-    if len(counts) != len(layers):
+    if not isinstance(ones, Sized) or len(ones) != len(layers):
         got = reprlib.repr(ones)
         raise InputError(f"ones must be a number for each of {len(layers)} layers, got {got}")
-    for place, (layer, count) in enumerate(zip(layers, counts, strict=True)):
-        count = count.item() if isinstance(count, Tensor) else count
-        check_integer(f"ones in {layer.name}", count, 0, layer.numel + 1)
+    for place, (layer, number_of_ones) in enumerate(zip(layers, ones, strict=True)):
+        count = check_integer(f"ones in {layer.name}", number_of_ones, 0, layer.numel + 1)
         stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, number, place]))
         # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
         # and argpartition settles a tie the same way each time.
@@ -131,27 +129,24 @@ def draw_masks(
     layers, prefix = bank.layers, source if prefix is None else prefix
     ones = ones_per_layer(layers, sparsity, allocation)
     drawn = [info for info in bank.infos if info.source == "random"]
-    start = 0
-    for info in drawn:
-        word, _, end = info.name.rpartition("-")
-        if word == prefix and end.isdecimal():
-            start = max(start, int(end) + 1)
-    masks = []
+    words = [info.name.rpartition("-") for info in drawn]
+    known = [int(end) for word, _, end in words if word == prefix and end.isdecimal()]
+    start, masks = max(known, default=-1) + 1, []
     for number in range(start, start + count):
         name = f"{prefix}-{number}"
         if name in bank:
             raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
-        if source != "random":
-            kernels = source == "disjoint_kernels"
-            recipe: dict[str, Any] = {"seed": seed, "number": number - start, "disjoint": count}
-            recipe |= {"kernels": True} if kernels else {}
+        recipe: dict[str, Any] = {"seed": seed}
+        if source == "random":
+            recipe |= {"sparsity": sparsity, "allocation": allocation, "number": number}
+            mask = random_mask(layers, ones, seed, number)
+        else:
+            recipe |= {"number": number - start, "disjoint": count}
+            if kernels := source == "disjoint_kernels":
+                recipe["kernels"] = True
             if any(info.recipe == recipe for info in drawn):
                 raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
             mask = disjoint_mask(layers, count, seed, number - start, kernels=kernels)
-        else:
-            recipe = {"seed": seed, "sparsity": sparsity, "allocation": allocation}
-            recipe["number"] = number
-            mask = random_mask(layers, ones, seed, number)
         masks.append(packed_mask(name, mask, layers, "random", recipe))
     # The shares of a layer take as much memory as its weights.
     _shares.cache_clear()
