@@ -214,18 +214,16 @@ def _fit(counts: Levels) -> tuple[float, tuple[int, int]]:
 
 def _shared_models(vectors: Sequence[Levels]) -> list[tuple[int, int]]:
     """The model of each vector, which joins the ones before it where that saves bits."""
-    runs: list[tuple[Levels, int]] = []
+    runs: list[list[Levels]] = []
     for own in map(_counts, vectors):
-        length = 1
-        if runs:
-            before, count = runs[-1]
-            if _fit(before + own)[0] < _fit(before)[0] + _fit(own)[0] + MODEL_BITS:
-                own, length = before + own, count + 1
-                runs.pop()
-        runs.append((own, length))
+        before = sum(runs[-1]) if runs else own
+        if runs and _fit(before + own)[0] < _fit(before)[0] + _fit(own)[0] + MODEL_BITS:
+            runs[-1].append(own)
+        else:
+            runs.append([own])
     models = []
-    for counts, length in runs:
-        models += [_fit(counts)[1]] * length
+    for run in runs:
+        models += [_fit(sum(run))[1]] * len(run)
     return models
 
 
@@ -245,14 +243,11 @@ def _two_sided(odds: int, ratio: int) -> stream.model.Model:
 @lru_cache(maxsize=PARTS * OCTAVES)
 def _near(code: int) -> stream.model.Model:
     """A step or offset near the one of this code."""
-    masses = np.ones(PARTS * OCTAVES, np.int64)
-    mass = WHOLE * (NEARNESS[1] - NEARNESS[0]) // (2 * NEARNESS[1])
-    for distance in range(len(masses)):
-        for place in {code - distance, code + distance}:
-            if 0 <= place < len(masses):
-                masses[place] += mass
-        mass = mass * NEARNESS[0] // NEARNESS[1]
-    return _categorical(masses, code)
+    masses = [WHOLE * (NEARNESS[1] - NEARNESS[0]) // (2 * NEARNESS[1])]
+    for _ in range(1, PARTS * OCTAVES):
+        masses.append(masses[-1] * NEARNESS[0] // NEARNESS[1])
+    distances = np.abs(np.arange(PARTS * OCTAVES) - code)
+    return _categorical(1 + np.array(masses, np.int64)[distances], code)
 
 
 def _categorical(masses: Any, rest: int) -> stream.model.Model:

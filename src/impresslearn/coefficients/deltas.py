@@ -63,11 +63,9 @@ def head_layouts(
 
 def head_coefficients(head: Mapping[str, Tensor]) -> Coefficients:
     """A head by parameter name, (K, features, ...) and (K,), as all that a task learned."""
-    columns = []
-    for values in head.values():
-        wide = values.float()
-        # Features come first, as precisions of few bits round each class by a separate step.
-        columns.append(wide if wide.ndim == 1 else wide.flatten(1).t().contiguous())
+    # Features come first, as precisions of few bits round each class by a separate step.
+    wide = [values.float() for values in head.values()]
+    columns = (each if each.ndim == 1 else each.flatten(1).t().contiguous() for each in wide)
     return Coefficients((Head(),), (tuple(columns),))
 
 

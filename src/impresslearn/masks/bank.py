@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_name, did_you_mean
+from impresslearn.checks import check_name, did_you_mean, shown
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import pack, popcount, row_bytes, unpack
 from impresslearn.masks.codec import encode_mask
@@ -271,14 +271,13 @@ def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str,
     """
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
-        got = "no layer" if isinstance(mask, Mapping) else type(mask).__name__
         line = "a mask maps layer names to tensors of booleans, as bank.mask(name) does"
-        raise InputError(f"{line}, got {got}")
+        raise InputError(f"{line}, got {shown(mask)}")
     shapes: dict[Any, Any] = {layer.name: layer.shape for layer in layers}
-    for odd in [*mask, *shapes] if shapes else ():
-        if odd not in shapes or odd not in mask:
-            line = f"a mask covers all layers of the network, {', '.join([*shapes][:8])}, alone"
-            raise InputError(f"{line}; it {'lacks' if odd in shapes else 'has'} {odd!r}")
+    odd = [name for name in [*mask, *shapes] if name not in shapes or name not in mask]
+    if shapes and odd:
+        line = f"a mask covers all layers of the network, {', '.join([*shapes][:8])}, alone"
+        raise InputError(f"{line}; it {'lacks' if odd[0] in shapes else 'has'} {odd[0]!r}")
     checked = {}
     for name, ones in mask.items():
         # A copy: arrays that are read-only would give tensors that warn.

@@ -232,8 +232,7 @@ def _move(
 
 def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> Integers:
     """The class of each row, given the columns' classes, at the densities that the blocks have."""
-    along = weights @ _one_hot(columns)
-    ones, sizes = _count(along, rows, columns)
+    along, ones, sizes = _count(weights, rows, columns)
     # A prior of 0.8 weights: a block of zeros alone must not forbid a row with a one.
     density = (ones + 0.4) / (sizes + 0.8)
     zeros = np.bincount(columns) - along
@@ -243,17 +242,20 @@ def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) ->
 
 def _bits(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> float:
     """Bits of the classes, and of weights drawn independently at the density of their block."""
-    ones, sizes = _count(weights @ _one_hot(columns), rows, columns)
+    _, ones, sizes = _count(weights, rows, columns)
     counts = (sizes, ones, sizes - ones)
     all_weights, of_ones, of_zeros = (count * np.log2(np.maximum(count, 1)) for count in counts)
     labels = len(rows) * np.log2(ones.shape[0]) + len(columns) * np.log2(ones.shape[1])
     return float((all_weights - of_ones - of_zeros).sum() + labels + BLOCK_BITS * ones.size)
 
 
-def _count(along: NDArray[np.float32], rows: Integers, columns: Integers) -> tuple[Counts, Counts]:
-    """Ones and weights of every block; along: (units, column classes), the ones of each row."""
+def _count(
+    weights: NDArray[np.float32], rows: Integers, columns: Integers
+) -> tuple[NDArray[np.float32], Counts, Counts]:
+    """The ones of each row by column class, (units, classes); ones and weights of every block."""
+    along = weights @ _one_hot(columns)
     ones = np.matmul(_one_hot(rows).T, along, dtype=np.float64)
-    return ones, np.outer(np.bincount(rows), np.bincount(columns)).astype(np.float64)
+    return along, ones, np.outer(np.bincount(rows), np.bincount(columns)).astype(np.float64)
 
 
 def _numbered(labels: Integers) -> Integers:
