@@ -14,6 +14,9 @@ from impresslearn.coefficients.parametrisation import (
     Coefficients,
     Parametrisation,
     Start,
+    Starts,
+    Tensors,
+    Weights,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import TensorLayout
@@ -37,15 +40,11 @@ class Head(Parametrisation):
         features = backbone.own_head.fan_in if backbone.own_head else 0
         return head_layouts(backbone, self.kind, features, num_classes)
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
+    def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         shapes = backbone.own_head.shapes.values() if backbone.own_head else ()
         return [Start(0.0 if shape else backbone.head_bias) for shape in shapes]
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         return head_weights(backbone, tensors)
 
 
@@ -96,14 +95,10 @@ class NormBiasDeltas(Parametrisation):
         sizes = [(number, sum(prod(member.shape) for member in group)) for number, group in groups]
         return [TensorLayout(f"delta.{number}", (size,)) for number, size in sizes]
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
+    def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         return [Start(0.0, DELTA_STEP)] * len(backbone.small_parameters(self.tune))
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         changed = {}
         for member, delta in self.members(backbone, tensors):
             frozen = backbone.small[member.name]

@@ -18,8 +18,12 @@ from impresslearn.coefficients.parametrisation import (
     LEVELS_PER_UNIT,
     Coefficients,
     CoefficientSpec,
+    Mixture,
     Parametrisation,
     Start,
+    Starts,
+    Tensors,
+    Weights,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import TensorLayout
@@ -68,9 +72,7 @@ class MaskMixture(Parametrisation):
                 tensors.append(TensorLayout(f"scale.{layer.name}", (layer.units,), around_one=True))
         return tensors
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
+    def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         """Equal alphas: 1/N, or 0 if residual; scales start at 1.
 
         Coded alphas start so that the RMS weight of a layer is the backbone's, or FIRST_GAIN times
@@ -87,15 +89,11 @@ class MaskMixture(Parametrisation):
             alphas += [Start(1.0, FIRST_SCALE_STEP)] * len(backbone.layers)
         return alphas
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         alphas, scales = self.mixture(tensors)
         return mix(bank, backbone.weights, alphas, scales, self.residual)
 
-    def mixture(
-        self, tensors: Sequence[Tensor]
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+    def mixture(self, tensors: Tensors) -> Mixture:
         half = len(tensors) // 2 if self.output_scale else len(tensors)
         return tuple(tensors[:half]), tuple(tensors[half:]) or None
 

@@ -9,7 +9,7 @@ start at 0. The forward pass uses n rounded; the gradient passes the rounding (s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,8 @@ from impresslearn.coefficients.coding import LARGEST, LARGEST_STEP, SMALLEST_STE
 from impresslearn.coefficients.parametrisation import (
     CoefficientSpec,
     Parametrisation,
+    Tensors,
+    Weights,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import Grid, TensorLayout
@@ -64,9 +66,7 @@ class Multipliers(Parametrisation):
         shapes = [(layer.name, (layer.units, layer.fan_in)) for layer in backbone.layers]
         return [TensorLayout(f"multiple.{name}", shape, sparse=True) for name, shape in shapes]
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         changed = {}
         for layer, multiple in zip(backbone.layers, tensors, strict=True):
             frozen = backbone.weights[layer.name]

@@ -81,6 +81,12 @@ class Start:
     speed: float = LEVELS_PER_UNIT
 
 
+Starts = Sequence[Start]
+Tensors = Sequence[Tensor]
+Weights = dict[str, Tensor]  # by the parameter's name
+Mixture = tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]  # coefficients, and scales
+
+
 class Parametrisation(ABC):
     """A frozen dataclass of JSON values; its tensors are given and returned in layout order.
 
@@ -101,21 +107,15 @@ class Parametrisation(ABC):
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """The tensors that a task keeps."""
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
+    def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         """How each tensor starts, () for zeros; coded: whether as integers on a grid."""
         return ()
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         """The parameters that the task computes with, by name, differentiable in the tensors."""
         return {}
 
-    def mixture(
-        self, tensors: Sequence[Tensor]
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+    def mixture(self, tensors: Tensors) -> Mixture:
         """Coefficients of masks and their scales per layer, if these tensors are such."""
         return (), None
 

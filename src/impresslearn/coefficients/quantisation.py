@@ -27,8 +27,8 @@ from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # from most to fewest bits
-# Bits per integer; under "coded" only for numbers that training did not leave on a grid.
-_BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
+# The largest integers; under "coded" only of numbers that training did not leave on a grid.
+_TOPS = {"int8": 127, "int5": 15, "int4": 7, "coded": 7}
 OF_ANOTHER = "coefficients of another network"
 
 
@@ -90,13 +90,14 @@ def encode_tensors(
             raise InputError("coefficients hold NaN or infinite values and cannot be stored")
         arrays.append(values)
     if precision == "coded":
-        return _encode_coded(arrays, layouts, grids, largest or _top(_BITS["coded"]))
+        return _encode_coded(arrays, layouts, grids, largest or _TOPS["coded"])
     content = bytearray()
     for values, layout in zip(arrays, layouts, strict=True):
-        if precision not in _BITS:
+        if precision not in _TOPS:
             content += (values if precision == "float32" else _float16(values)).tobytes()
             continue
-        bits, top = _BITS[precision], _top(_BITS[precision])
+        top = _TOPS[precision]
+        bits = top.bit_length() + 1
         offset = _float16((values.max() + values.min()) / 2 if layout.around_one else 0.0)
         # A column for each place in all dimensions but the first.
         columns = (values - np.float32(offset)).reshape(len(values), -1)
@@ -121,13 +122,14 @@ def decode_tensors(
     tensors = []
     for layout in layouts:
         count = prod(layout.shape)
-        if precision not in _BITS:
+        if precision not in _TOPS:
             values = _read(source, count, precision).astype(np.float32)
         else:
-            bits = _BITS[precision]
+            top = _TOPS[precision]
+            bits = top.bit_length() + 1
             packed = _read(source, -(-count * bits // 8), "uint8")
             spread = np.unpackbits(packed, count=bits * count).reshape(count, bits)
-            levels = spread.astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1)) - _top(bits)
+            levels = spread.astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1)) - top
             steps = _read(source, prod(layout.shape[1:])).astype(np.float32)
             offset = _read(source, 1).astype(np.float32) if layout.around_one else np.float32(0)
             values = levels.reshape(-1, len(steps)).astype(np.float32) * steps + offset
@@ -153,15 +155,12 @@ def rounded_tensors(
     - grids, largest, errors: see `encode_tensors`.
     """
     layouts = []
-    for place, tensor in enumerate(tensors):
-        left = len(tensors) - place
-        kind = left <= offsets, left <= matrices
+    for place, tensor in enumerate(tensors, -len(tensors)):  # from the end
+        kind = place >= -offsets, place >= -matrices
         layouts.append(TensorLayout(str(place), tuple(tensor.shape), *kind))
     content = encode_tensors(tensors, layouts, precision, grids, largest)
-    rounded, _ = decode_tensors(content, layouts, precision)
-    for place, tensor in enumerate(tensors):
-        rounded[place] = rounded[place].to(tensor.device)
-    return rounded, len(content)
+    pairs = zip(decode_tensors(content, layouts, precision)[0], tensors, strict=True)
+    return [rounded.to(tensor.device) for rounded, tensor in pairs], len(content)
 
 
 def check_largest(largest: int | None, precision: str) -> int | None:
@@ -233,11 +232,6 @@ def _decode_coded(content: bytes, layouts: Sequence[TensorLayout]) -> tuple[list
         tensors.append(torch.from_numpy(values))
         grids.append(Grid(float(step), float(offset)))
     return tensors, tuple(grids)
-
-
-def _top(bits: int) -> int:
-    """The largest integer, in magnitude, of a number of bits."""
-    return 2 ** (bits - 1) - 1
 
 
 def _float16(values: Any) -> np.ndarray:

@@ -38,6 +38,8 @@ from impresslearn.errors import StoreDamagedError
 Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Counts = NDArray[np.float64]
+Floats = NDArray[np.float32]
+Classes = tuple[Integers, Integers]  # of rows and of columns
 
 FORMAT = 1
 WORD = np.dtype("<u4")
@@ -198,7 +200,7 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[tuple[int, int, int
 
 
 @np.errstate(invalid="ignore")  # matrix kernels read past an edge and may warn of what lies there
-def find_classes(mask: NDArray[np.bool_]) -> tuple[Integers, Integers]:
+def find_classes(mask: Mask) -> Classes:
     """The class of each row and of each column of a mask (units, fan_in), numbered from 0."""
     single = np.zeros(len(mask), np.int64), np.zeros(mask.shape[1], np.int64)
     if mask.all() or not mask.any():
@@ -214,15 +216,13 @@ def find_classes(mask: NDArray[np.bool_]) -> tuple[Integers, Integers]:
     return _move(weights, *found, LAST_MOVES)
 
 
-def _parts(counts: NDArray[np.float32], classes: int) -> Integers:
+def _parts(counts: Floats, classes: int) -> Integers:
     """Rows or columns in order of their ones, cut into classes of about equal size."""
     places = np.argsort(np.argsort(counts, kind="stable"))
     return _numbered(places * classes // len(counts))
 
 
-def _move(
-    weights: NDArray[np.float32], rows: Integers, columns: Integers, times: int
-) -> tuple[Integers, Integers]:
+def _move(weights: Floats, rows: Integers, columns: Integers, times: int) -> Classes:
     """Every row, then every column, to the class in which it costs least, some times."""
     for _ in range(times):
         rows = _numbered(_nearest(weights, rows, columns))
@@ -230,7 +230,7 @@ def _move(
     return rows, columns
 
 
-def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> Integers:
+def _nearest(weights: Floats, rows: Integers, columns: Integers) -> Integers:
     """The class of each row, given the columns' classes, at the densities that the blocks have."""
     along, ones, sizes = _count(weights, rows, columns)
     # A prior of 0.8 weights: a block of zeros alone must not forbid a row with a one.
@@ -240,7 +240,7 @@ def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) ->
     return gain.argmax(1)
 
 
-def _bits(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> float:
+def _bits(weights: Floats, rows: Integers, columns: Integers) -> float:
     """Bits of the classes, and of weights drawn independently at the density of their block."""
     _, ones, sizes = _count(weights, rows, columns)
     counts = (sizes, ones, sizes - ones)
@@ -249,9 +249,7 @@ def _bits(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> fl
     return float((all_weights - of_ones - of_zeros).sum() + labels + BLOCK_BITS * ones.size)
 
 
-def _count(
-    weights: NDArray[np.float32], rows: Integers, columns: Integers
-) -> tuple[NDArray[np.float32], Counts, Counts]:
+def _count(weights: Floats, rows: Integers, columns: Integers) -> tuple[Floats, Counts, Counts]:
     """The ones of each row by column class, (units, classes); ones and weights of every block."""
     along = weights @ _one_hot(columns)
     ones = np.matmul(_one_hot(rows).T, along, dtype=np.float64)
