@@ -106,9 +106,7 @@ class NormBiasDeltas(Parametrisation):
             changed[member.name] = frozen + moved
         return changed
 
-    def members(
-        self, backbone: Backbone, tensors: Sequence[Tensor]
-    ) -> list[tuple[SmallParameter, Tensor]]:
+    def members(self, backbone: Backbone, tensors: Tensors) -> list[tuple[SmallParameter, Tensor]]:
         """Each parameter with its part of the tensors."""
         pairs: list[tuple[SmallParameter, Tensor]] = []
         for group, values in zip(backbone.small_parameters(self.tune), tensors, strict=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
@@ -124,7 +124,7 @@ class Parametrisation(ABC):
     ) -> Any:
         """Its own integers under training, with the methods of `QuantizedParameters`, if sparse.
 
-        - present, grids: of a task to go on from, or empty.
+        present, grids: of a task to go on from, or empty.
         """
         raise NotImplementedError(f"{type(self).__name__} sets is_sparse and needs this method")
 
@@ -181,9 +181,7 @@ class Coefficients:
 class StoredCoefficients:
     """The numbers of one task as a store keeps them.
 
-    - precision: what `content` was rounded to.
-    - parts, num_masks: as in `Coefficients`; num_classes: of the task.
-    - content: all tensors as `encode_tensors` writes them.
+    content: all tensors as `encode_tensors` writes them at the precision.
     """
 
     precision: str
@@ -198,10 +196,7 @@ class StoredCoefficients:
         return len(self.content)
 
     def restore(self, backbone: Backbone) -> Coefficients:
-        """The coefficients as float32 tensors on the backbone's device.
-
-        Raises ValueError for a damaged code.
-        """
+        """The float32 tensors on the backbone's device. Raises ValueError for a damaged code."""
         layouts = layouts_of(self.parts, backbone, self.num_masks, self.num_classes)
         tensors, grids = decode_tensors(self.content, list(chain(*layouts)), self.precision)
         moved = [tensor.to(backbone.device) for tensor in tensors]
@@ -240,11 +235,8 @@ Value = TypeVar("Value")
 
 def grouped(values: Sequence[Value], sizes: Sequence[Sequence]) -> tuple[tuple[Value, ...], ...]:
     """Values in consecutive groups as long as the sequences of `sizes`."""
-    groups, place = [], 0
-    for group in sizes:
-        groups.append(tuple(values[place : place + len(group)]))
-        place += len(group)
-    return tuple(groups)
+    left = iter(values)
+    return tuple(tuple(islice(left, len(group))) for group in sizes)
 
 
 Maker = Callable[[CoefficientSpec], Parametrisation]
@@ -284,9 +276,8 @@ def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...
     parts = []
     for settings in plain:
         # JSON has no tuples, and frozen dataclasses hold nothing else.
-        fields = {}
-        for name, value in settings.items():
-            fields[name] = tuple(value) if isinstance(value, list) else value
+        pairs = settings.items()
+        fields = {name: tuple(v) if isinstance(v, list) else v for name, v in pairs}
         if (kind := _KINDS.get(fields.pop("kind"))) is None:
             line = f"the parametrisation {settings['kind']!r} is not registered"
             raise StoreError(f"{line}; import what registers it")

@@ -53,8 +53,7 @@ class Readout(Parametrisation):
     """A head over features of several networks: weights (features, K), and perhaps a bias (K,).
 
     - num_features: the number of features that it reads.
-    - projection: the number of the learner's `Projection` that gives them; 0 for the features
-      themselves.
+    - projection: the number of the `Projection` that gives them; 0 for the features themselves.
     - residual: whether the features of the network itself come before those under its masks.
     """
 
@@ -131,8 +130,7 @@ def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> l
 class ReadoutFit:
     """The best readout of features: the regression is done once, its roundings are chosen from.
 
-    - features: (n, f).
-    - targets: class indices (n,).
+    - features, targets: (n, f) and class indices (n,).
     - projection: of the features; None for the features themselves.
     - bias: whether there is one.
 
@@ -182,8 +180,7 @@ class ReadoutFit:
     ) -> tuple[tuple[Tensor, ...], Grids]:
         """Weights (f, K), perhaps a bias (K,), and the grids on which they lie.
 
-        - bit_price: as in `CoefficientSpec`.
-        - max_bits: of the weights' code, approximately; None for any number.
+        max_bits: of the weights' code, approximately; None for any number.
         """
         best = min(self._roundings(STEPS), key=lambda rounding: rounding.cost(bit_price))
         if max_bits is not None and best.bits > max_bits:

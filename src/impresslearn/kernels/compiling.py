@@ -21,11 +21,9 @@ import torch
 
 
 def compiled(signature: Any) -> Callable[[Callable], Any]:
-    """A decorator that compiles a loop at import.
+    """A decorator that compiles a loop at import, for Numba's types of its result and arguments.
 
     Compiling at import and not at the first call puts a failure where `usable` catches it.
-
-    - `signature`: Numba's types of the result and the arguments; the loop runs without the GIL.
     """
     import numba  # modules of compiled loops are imported only where Numba is installed
 
@@ -45,12 +43,10 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 
 @functools.cache
 def usable(name: str) -> ModuleType | None:
-    """A module of this package, imported once per process, or None if the import fails.
+    """A module of this folder, imported once per process, or None if the import fails.
 
     A package that is not installed passes silently; any other failure is a warning, because it
     makes learning slower.
-
-    - `name`: the module's name within `impresslearn.kernels`.
     """
     try:
         return import_module(f"impresslearn.kernels.{name}")

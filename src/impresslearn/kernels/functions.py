@@ -60,12 +60,7 @@ class _Mix(torch.autograd.Function):
 def mix_layers(
     bits: Sequence[Tensor], alphas: Sequence[Tensor], weights: Sequence[Tensor]
 ) -> list[Tensor]:
-    """`mix` for every layer of a network at once.
-
-    - `bits`, `alphas`, `weights`: one tensor per layer each, as `mix` takes them.
-
-    Raises InputError for shapes, dtypes or devices that do not belong together.
-    """
+    """`mix` for every layer of a network at once: one tensor per layer each; errors as `mix`."""
     for packed, alpha, weight in zip(bits, alphas, weights, strict=True):
         # The kernels read by address: bits of another width would send them past the end.
         sizes = (weight.shape[0], reference.row_bytes(prod(weight.shape[1:])))

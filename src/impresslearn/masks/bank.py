@@ -111,10 +111,8 @@ class MaskBank:
         self.trained_on: str | None = None
         self._infos: list[MaskInfo] = []
         self._position: dict[str, int] = {}
-        self._storage = []
-        for layer in self.layers:
-            shape = (0, layer.units, row_bytes(layer.fan_in))
-            self._storage.append(torch.zeros(shape, dtype=torch.uint8, device=device))
+        shapes = [(0, layer.units, row_bytes(layer.fan_in)) for layer in self.layers]
+        self._storage = [torch.zeros(*s, dtype=torch.uint8, device=device) for s in shapes]
 
     def __len__(self) -> int:
         return len(self._infos)
@@ -123,7 +121,7 @@ class MaskBank:
         return name in self._position
 
     def __repr__(self) -> str:
-        packed = len(self) * sum(layer.units * row_bytes(layer.fan_in) for layer in self.layers)
+        packed = sum(self.bits(number).numel() for number in range(len(self.layers)))
         return f"MaskBank({len(self)} masks, {len(self.layers)} layers, {packed:,} bytes packed)"
 
     @property
@@ -194,12 +192,10 @@ class MaskBank:
     @torch.inference_mode(False)
     def _grow(self, capacity: int) -> None:
         """Moves all masks to larger storage: in all layers or, where memory runs out, in none."""
-        larger = []
-        for storage in self._storage:
-            moved = storage.new_zeros((capacity, *storage.shape[1:]))
-            moved[: len(storage)] = storage
-            larger.append(moved)
-        self._storage = larger
+        pairs = [(old, old.new_zeros((capacity, *old.shape[1:]))) for old in self._storage]
+        for old, larger in pairs:
+            larger[: len(old)] = old
+        self._storage = [larger for _, larger in pairs]
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
         """Packed masks of one layer, (count, units, row_bytes) uint8, eight weights per byte.

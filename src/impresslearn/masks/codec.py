@@ -58,10 +58,7 @@ MOVES, LAST_MOVES = 3, 10
 
 
 def encode_mask(layers: Sequence[Mask]) -> bytes:
-    """A mask as bytes.
-
-    - `layers`: booleans (units, fan_in) for every maskable layer, in order.
-    """
+    """A mask, booleans (units, fan_in) for every maskable layer in order, as bytes."""
     writer = Writer()
     for mask in layers:
         code_layer(writer, mask)
@@ -69,13 +66,10 @@ def encode_mask(layers: Sequence[Mask]) -> bytes:
 
 
 def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
-    """The layers that `encode_mask` got.
+    """The layers of these shapes (units, fan_in) that `encode_mask` got.
 
-    - `blob`: the bytes; damage that leaves a possible stream goes unseen, the store's checksum
-      finds it.
-    - `shapes`: (units, fan_in) of every layer, in order.
-
-    Raises StoreError for bytes that do not hold a mask of these shapes.
+    Damage that leaves a possible stream goes unseen; the store's checksum finds it. Raises
+    StoreError for bytes that do not hold a mask of these shapes.
     """
     if not blob or blob[0] != FORMAT or (len(blob) - 1) % WORD.itemsize:
         raise StoreDamagedError(
@@ -176,10 +170,7 @@ def code_layer(coder: Writer, mask: Mask) -> Mask:
 
 
 def _choose_levels(ones: Integers, sizes: Integers) -> tuple[tuple[int, int, int], Integers]:
-    """The lowest level, step and number of levels that make a layer shortest; each block's code.
-
-    - `ones`, `sizes`: the ones and the weights of each block.
-    """
+    """The lowest level, step and number of levels that make a layer shortest; each block's code."""
     mixed = (ones > 0) & (ones < sizes)
     codes = np.where(ones > 0, ONES, ZEROS)
     if not mixed.any():

@@ -42,8 +42,7 @@ POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, mi
 class PopupScores:
     """Trainable scores for some layers of a network: edge-popup (Ramanujan et al. 2020).
 
-    - `layers`: the layers that the scores belong to.
-    - `ones`: the number of ones in the mask of each layer.
+    - `layers`, `ones`: the layers, and the number of ones in the mask of each.
     - `score_rule`: whether the highest "score" or "magnitude" is kept.
     - `tensors`: the scores, float32 of each layer's shape; the leaves to optimise.
 
