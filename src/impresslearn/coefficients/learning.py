@@ -65,13 +65,15 @@ class Budget:
     price: float
     excess: float = 0.0
 
-    def controlled(self, size: int, aim: float, lowest: float, integral: float) -> float:
-        """Sets the price for a code of this size, and returns the next integral."""
+    def __post_init__(self) -> None:
+        self._lowest, self._integral = self.price, 0.0
+
+    def control(self, size: int, aim: float) -> None:
+        """Sets the price for a code of this size."""
         ahead = math.log((size + 1) / (aim * self.max_bytes + 1))
-        integral = max(0.0, integral + INTEGRAL_GAIN * ahead)
-        raised = max(0.0, min(integral + GAIN * ahead, HIGHEST_RISE))
-        self.price = lowest * math.exp(raised)
-        return integral
+        self._integral = max(0.0, self._integral + INTEGRAL_GAIN * ahead)
+        raised = max(0.0, min(self._integral + GAIN * ahead, HIGHEST_RISE))
+        self.price = self._lowest * math.exp(raised)
 
 
 def trainable_numbers(
@@ -119,17 +121,15 @@ def trainable_numbers(
     if spec.bit_price and not spec.residual and (present is None or is_sparse):
         warmup = spec.parametrisation.price_warmup * steps
     control_every, aim = max(1, steps // CONTROLS), SPARSE_AIM if is_sparse else AIM
-    lowest = budget.price if budget else spec.bit_price or 0.0
-    step, integral = 0, 0.0
+    step = 0
 
     def tensors() -> tuple[tuple[Tensor, ...], ...]:
         return grouped(list(chain.from_iterable(group.values() for group in groups)), layouts)
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
-        nonlocal step, integral
+        nonlocal step
         if budget is not None and step >= warmup and step % control_every == 0:
-            integral = budget.controlled(size_of(result()), aim, lowest, integral)
-        price = lowest if budget is None else budget.price
+            budget.control(size_of(result()), aim)
         # One step of eq. 1: the weights W ⊙ Σ_t α_t M^t, or what other parametrisations make of W.
         coefficients = Coefficients(parts, tensors(), num_masks)
         cost: Tensor | float = 0.0
@@ -137,7 +137,8 @@ def trainable_numbers(
             risen = min(step / warmup, 1.0) if warmup else 1.0
             # The objective is bits of labels plus bits of numbers: in nats, per example.
             bits = sum(group.bits() for group in groups)
-            cost = bits * (risen * price * math.log(2) / examples)
+            price = risen * (budget.price if budget else spec.bit_price)
+            cost = bits * (price * math.log(2) / examples)
         if penalty and coefficients.alpha:
             cost = cost + penalty * unit_norm_penalty(coefficients.alpha)
         step += 1
