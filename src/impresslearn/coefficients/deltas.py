@@ -130,10 +130,8 @@ def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
 def check_fold(backbone: Backbone, tune: Sequence[TunedKind], fold_after: float) -> None:
     """Raises InputError where norm statistics are to be folded and cannot be."""
     if fold_after and not can_fold(backbone, tune):
-        raise InputError(
-            f"fold_after = {fold_after} has no effect on {backbone.name}: it folds statistics that "
-            "tasks share into tuned batch norms with scales and shifts; leave it out"
-        )
+        line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out"
+        raise InputError(f"{line}: it folds statistics that tasks share into tuned batch norms")
 
 
 @torch.no_grad()

@@ -157,10 +157,8 @@ def trainable_numbers(
     def size_of(coefficients: Coefficients) -> int:
         """The bytes of a code."""
         if not all(tensor.isfinite().all() for tensor in coefficients.tensors()):
-            raise TrainingError(
-                "the numbers became NaN or infinite while they were trained; lower the learning "
-                "rate, or give the network in float32"
-            )
+            line = "the numbers became NaN or infinite while they were trained"
+            raise TrainingError(f"{line}; lower the learning rate, or give the network in float32")
         flat = list(chain(*layouts))
         return len(encode_tensors(coefficients.tensors(), flat, "coded", coefficients.grids))
 
@@ -284,8 +282,6 @@ def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, present: Coeffic
     # A task that is a head alone goes on under any settings.
     other = main and (main != [spec.parametrisation] or deltas != wanted)
     if other or (present.grids is None) != (spec.bit_price is None):
-        raise InputError(
-            "the task has coefficients of another kind than this learner's settings give "
-            "(granularity, scales, precision, start, tune); update it with the settings that it "
-            "was learned with"
-        )
+        line = "the task has coefficients of another kind than this learner's settings give"
+        names = "granularity, scales, precision, start, tune"
+        raise InputError(f"{line}; update it with those that it was learned with ({names})")

@@ -204,10 +204,8 @@ def _made(spec: CoefficientSpec) -> Multipliers:
     if spec.output_scale:
         raise InputError("numbers on single weights need no scales; leave out output_scale")
     if spec.bit_price is None:
-        raise InputError(
-            'granularity="weight" has a number for each weight, which must be coded; set '
-            'precision="coded"'
-        )
+        line = 'granularity="weight" has a number for each weight, which must be coded'
+        raise InputError(f'{line}; set precision="coded"')
     return Multipliers(spec.residual)
 
 

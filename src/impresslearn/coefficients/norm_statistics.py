@@ -120,9 +120,8 @@ def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> Store
         origins = _origins(backbone)
         sizes = [len(origin.means) for origin in origins]
         channels = sum(sizes)
-        (shifts, logarithms, medians), _ = decode_levels(
-            content, [(channels,), (channels,), (len(sizes),)]
-        )
+        shapes = [(channels,), (channels,), (len(sizes),)]
+        (shifts, logarithms, medians), _ = decode_levels(content, shapes)
         for origin, size, median in zip(origins, sizes, medians, strict=True):
             own = slice(place, place + size)
             moments = origin.values(shifts[own], logarithms[own] + median)
@@ -182,9 +181,6 @@ class _Origin:
 
 
 def _origins(backbone: Backbone) -> list[_Origin]:
-    initial = backbone.initial_statistics()
-    return [
-        _Origin(prefix, norm.eps, initial)
-        for prefix, norm in batch_norms(backbone.module)
-        if norm.running_mean is not None
-    ]
+    initial, norms = backbone.initial_statistics(), batch_norms(backbone.module)
+    known = [(prefix, norm) for prefix, norm in norms if norm.running_mean is not None]
+    return [_Origin(prefix, norm.eps, initial) for prefix, norm in known]

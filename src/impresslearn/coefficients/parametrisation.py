@@ -151,14 +151,12 @@ class Coefficients:
     @property
     def alpha(self) -> tuple[Tensor, ...]:
         """The coefficients of masks, (N,) or (N, units) per layer; () where there are none."""
-        mixtures = map(lambda part, tensors: part.mixture(tensors), self.parts, self.numbers)
-        return next((alphas for alphas, _ in mixtures if alphas), ())
+        return self._mixture()[0]
 
     @property
     def output_scale(self) -> tuple[Tensor, ...] | None:
         """The scales of output units, (units,) per layer."""
-        mixtures = map(lambda part, tensors: part.mixture(tensors), self.parts, self.numbers)
-        return next((scales for _, scales in mixtures if scales), None)
+        return self._mixture()[1]
 
     @property
     def head(self) -> tuple[Tensor, ...] | None:
@@ -175,6 +173,11 @@ class Coefficients:
     def tensors(self) -> Iterator[Tensor]:
         """All tensors, part after part."""
         return chain(*self.numbers)
+
+    def _mixture(self) -> Mixture:
+        pairs = zip(self.parts, self.numbers, strict=True)
+        found = [part.mixture(tensors) for part, tensors in pairs]
+        return max(found, key=lambda mixture: bool(mixture[0]), default=((), None))
 
 
 @dataclass(frozen=True)
@@ -220,11 +223,9 @@ def layouts_of(
     return [part.layout(backbone, num_masks, num_classes) for part in parts]
 
 
-def task_weights(
-    bank: MaskBank, backbone: Backbone, coefficients: Coefficients
-) -> dict[str, Tensor]:
+def task_weights(bank: MaskBank, backbone: Backbone, coefficients: Coefficients) -> Weights:
     """All that a task computes with in place of the network's own parameters, by name."""
-    weights: dict[str, Tensor] = {}
+    weights: Weights = {}
     for part, tensors in zip(coefficients.parts, coefficients.numbers, strict=True):
         weights |= part.weights(backbone, bank, tensors)
     return weights

@@ -238,9 +238,8 @@ def _float16(values: Any) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = np.asarray(values).astype(np.float16)
     if not np.isfinite(rounded).all():
-        raise InputError(
-            f"a coefficient or rounding step of {np.abs(values).max():.3g} is too large for float16"
-        )
+        line = f"a coefficient or rounding step of {np.abs(values).max():.3g}"
+        raise InputError(f"{line} is too large for float16")
     return rounded
 
 

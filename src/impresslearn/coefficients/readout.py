@@ -195,10 +195,8 @@ class ReadoutFit:
             shift -= np.median(shift)  # which all logits share and no prediction needs
             unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
             if unit > COARSEST:
-                raise InputError(
-                    "the features of the network vary little about a large mean, which a coded "
-                    "readout cannot tell apart; standardise the inputs"
-                )
+                line = "the features of the network vary little about a large mean"
+                raise InputError(f"{line}, which a coded readout cannot tell; standardise inputs")
             unit = float(nearest_steps(unit))
             shift = unit * np.clip(np.round(shift / unit), -LARGEST, LARGEST)
             grids.append(Grid(unit, 0.0))

@@ -65,16 +65,12 @@ def mix_layers(
         # The kernels read by address: bits of another width would send them past the end.
         sizes = (weight.shape[0], reference.row_bytes(prod(weight.shape[1:])))
         if packed.dim() != 3 or packed.shape[1:] != sizes or packed.dtype != torch.uint8:
-            raise InputError(
-                f"bits of shape {tuple(packed.shape)} and {packed.dtype} do not mask a weight of "
-                f"shape {tuple(weight.shape)}; expected uint8 of shape (masks, {sizes[0]}, "
-                f"{sizes[1]})"
-            )
+            got = f"bits of shape {tuple(packed.shape)} and {packed.dtype}"
+            line = f"{got} do not mask a weight of shape {tuple(weight.shape)}"
+            raise InputError(f"{line}; expected uint8 of shape (masks, {sizes[0]}, {sizes[1]})")
         if alpha.shape not in (packed.shape[:1], packed.shape[:2]):
-            raise InputError(
-                f"coefficients of shape {tuple(alpha.shape)} do not fit {len(packed)} masks of "
-                f"{sizes[0]} units; expected ({len(packed)},) or {tuple(packed.shape[:2])}"
-            )
+            line = f"coefficients of shape {tuple(alpha.shape)} do not fit {len(packed)} masks"
+            raise InputError(f"{line}; expected ({len(packed)},) or {tuple(packed.shape[:2])}")
         for other in (weight, alpha):
             if other.device != packed.device:
                 line = f"tensors must be on the device of the bits, {packed.device}"

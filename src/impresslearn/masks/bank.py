@@ -236,10 +236,10 @@ class MaskBank:
         if self.layers != backbone.layers:
             raise InputError("the bank's masks are of other layers; make them from backbone.layers")
         if self.trained_on and self.trained_on != backbone.fingerprint(backbone.weights):
-            raise InputError(
-                "the bank's masks were trained on a network of other weights, by its seed or init "
-                "perhaps; give that one, or append the masks to a new MaskBank to use them here"
+            line = (
+                "the bank's masks were trained on a network of other weights, by its seed or init"
             )
+            raise InputError(f"{line} perhaps; give that one, or append them to a new MaskBank")
 
     def overlap(self) -> Overlap:
         """Pairwise Jaccard overlap of all masks, with its expectation."""

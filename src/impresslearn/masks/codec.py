@@ -72,10 +72,9 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
     StoreError for bytes that do not hold a mask of these shapes.
     """
     if not blob or blob[0] != FORMAT or (len(blob) - 1) % WORD.itemsize:
-        raise StoreDamagedError(
-            f"a stored mask must be the byte {FORMAT} and 32-bit words, got {len(blob)} bytes that "
-            f"begin with {list(blob[:1])}"
-        )
+        got = f"{len(blob)} bytes that begin with {list(blob[:1])}"
+        line = f"a stored mask must be the byte {FORMAT} and 32-bit words, got {got}"
+        raise StoreDamagedError(line)
     reader = Reader(np.frombuffer(blob[1:], WORD))
     try:
         layers = [code_layer(reader, np.zeros(shape, np.bool_)) for shape in shapes]
@@ -156,9 +155,7 @@ def code_layer(coder: Writer, mask: Mask) -> Mask:
     levels = 1 + coder.number(levels - 1, LEVELS)
     codes = coder.numbers(codes, MIXED + levels)
     if lowest + step * (int(codes.max()) - MIXED) > LAST_LEVEL:
-        raise StoreDamagedError(
-            "stored positions are damaged: they have a density that does not exist"
-        )
+        raise StoreDamagedError("stored positions are damaged: their density does not exist")
     for place, code in zip(places, codes.tolist(), strict=True):
         block = grouped[place]
         if code < MIXED:

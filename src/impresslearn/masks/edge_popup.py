@@ -273,32 +273,24 @@ def accuracy(
     origin, network = getattr(masked, "initial", backbone.weights), {}
     for name, weight in backbone.weights.items():
         if not torch.equal(origin[name].to(weight), weight):
-            raise InputError(
-                "the mask was made for a network of other weights, by its seed or its init "
-                "perhaps; give that network, or .mask to use it here all the same"
-            )
+            line = "the mask was made for a network of other weights, by its seed or its init"
+            raise InputError(f"{line} perhaps; give that network, or .mask to use it here as well")
         network[name] = weight * mask[name].to(backbone.device)
     head = getattr(masked, "head", {})
     if backbone.own_head is not None and not head:
-        raise InputError(
-            "each task of this network has its own head, and a mask alone has none: give the "
-            'result of train_mask, or make the network with head="shared"'
-        )
+        line = "each task of this network has its own head, and a mask alone has none"
+        raise InputError(f'{line}: give the result of train_mask, or a network with head="shared"')
     examples = checked_examples(backbone, data)
     known = getattr(masked, "classes", ()) if classes is None else tuple(classes)
     order = known or classes_of(examples.labels)
     if not known and len(order) < backbone.num_classes:
-        raise InputError(
-            f"the data show {len(order)} classes and the network has {backbone.num_classes} "
-            "outputs; pass classes= in the order of the outputs (train_mask sorts the labels)"
-        )
+        line = f"the data show {len(order)} classes of {backbone.num_classes}; pass classes="
+        raise InputError(f"{line} in the order of the outputs (train_mask sorts the labels)")
     # A pruned mask has statistics of its trained weights, which are not scored here.
     statistics = None if isinstance(masked, PrunedMask) else getattr(masked, "statistics", None)
     if backbone.has_statistics and statistics is None:
-        raise InputError(
-            "the norms of this network keep statistics, which a mask alone does not have: give the "
-            'result of train_mask, or make the network with norm="batch"'
-        )
+        line = "the norms of this network keep statistics, which a mask alone does not have"
+        raise InputError(f'{line}: give the result of train_mask, or a network with norm="batch"')
     view = TaskView(network | head, statistics, len(order))
     return view.accuracy(backbone, to_batches(examples, order, backbone.device))
 
