@@ -72,10 +72,7 @@ def encode_levels(tensors: Sequence[Levels], grids: Grids | None = None) -> byte
 def decode_levels(
     content: bytes, shapes: Sequence[tuple[int, ...]], with_grids: bool = False
 ) -> tuple[list[Levels], Grids]:
-    """The tensors of these shapes that `encode_levels` got, and their steps and offsets.
-
-    Raises ValueError for bytes that cannot be a code of them.
-    """
+    """The tensors of these shapes, and their grids. Raises ValueError for bytes of no such code."""
     if content[-1:] == b"\0":  # the shortest code never ends so
         raise ValueError("coded numbers are damaged: bytes are left over")
     padded = content.ljust(-(-len(content) // WORD) * WORD, b"\0")
@@ -258,10 +255,7 @@ def _categorical(masses: Any, rest: int) -> stream.model.Model:
 
 
 def _tail(left: int, ratio: int) -> list[int]:
-    """The masses of the sizes 1 to LARGEST, out of what is left for them.
-
-    Each is at least 1, so that what the model finds absurd can be coded.
-    """
+    """Masses of the sizes 1 to LARGEST, out of what is left: 1 at least, so any can be coded."""
     tail = []
     for _ in range(LARGEST):
         mass = left * (32 - ratio) // 32

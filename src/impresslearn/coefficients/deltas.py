@@ -80,10 +80,7 @@ def head_weights(backbone: Backbone, head: Sequence[Tensor] | None) -> dict[str,
 
 @dataclass(frozen=True)
 class NormBiasDeltas(Parametrisation):
-    """Changes of the scales and shifts of norms, and of biases, in the units of each parameter.
-
-    - tune: which of them: "norm", "bias".
-    """
+    """Changes of norms' scales and shifts, "norm", and of biases, in units of each parameter."""
 
     tune: tuple[TunedKind, ...] = ()
 
@@ -116,10 +113,7 @@ class NormBiasDeltas(Parametrisation):
 
 
 def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
-    """Whether a task's norm statistics can be folded into the scales and shifts that it tunes.
-
-    All tasks must share the network's statistics, and every batch norm must be tuned.
-    """
+    """Whether statistics that tasks share can be folded into scales and shifts of tuned norms."""
     tuned = {member.name for member in chain(*backbone.small_parameters(tune))}
     needed = set[str]()
     for prefix, _ in batch_norms(backbone.module):
@@ -131,7 +125,7 @@ def check_fold(backbone: Backbone, tune: Sequence[TunedKind], fold_after: float)
     """Raises InputError where norm statistics are to be folded and cannot be."""
     if fold_after and not can_fold(backbone, tune):
         line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out"
-        raise InputError(f"{line}: it folds statistics that tasks share into tuned batch norms")
+        raise InputError(f"{line}, as there are no tuned batch norms whose statistics tasks share")
 
 
 @torch.no_grad()

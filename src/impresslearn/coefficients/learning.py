@@ -93,9 +93,8 @@ def trainable_numbers(
 ) -> Trainable:
     """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
-    - examples: the number of training examples; the price of bits is shared among them.
+    - examples, steps: of the training; examples share the price of bits, which rises over steps.
     - num_classes: outputs of the task's own head, where it has one.
-    - steps: of the training; the price of bits rises over a share of them.
     - penalty: λ of eq. 2, on the alphas of masks.
     - folds: whether gathered norm statistics are folded into tuned norms (`TaskTraining`).
     - seed: of what a parametrisation draws at the start.
@@ -283,5 +282,4 @@ def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, present: Coeffic
     other = main and (main != [spec.parametrisation] or deltas != wanted)
     if other or (present.grids is None) != (spec.bit_price is None):
         line = "the task has coefficients of another kind than this learner's settings give"
-        names = "granularity, scales, precision, start, tune"
-        raise InputError(f"{line}; update it with those that it was learned with ({names})")
+        raise InputError(f"{line}; update it with the settings that it was learned with")

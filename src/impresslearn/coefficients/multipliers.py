@@ -111,10 +111,7 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def set(self, values: Sequence[Tensor], steps: Sequence[float]) -> None:
-        """Starts at the multiples of a task, (units, fan_in) per layer, and their steps.
-
-        Zeros stay where they were drawn, as long as that is rounded to 0.
-        """
+        """Starts at a task's multiples and steps; zeros stay where they were drawn, below 0.5."""
         # A layer whose numbers are all zero has kept no step.
         known = torch.tensor(steps, dtype=torch.float32, device=self._first.device)
         self._first.copy_(torch.where(known > 0, known, self._first))

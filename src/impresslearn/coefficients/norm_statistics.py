@@ -70,8 +70,7 @@ def store_statistics(
 ) -> StoredStatistics:
     """A task's statistics as a precision keeps them: as gathered, or under "coded" rounded.
 
-    - weights: layer name -> the weights that the task computes with.
-    - examples: the task's training examples, to measure each layer behind rounded ones.
+    weights, examples: of the task, to measure each layer behind rounded ones.
     """
     if precision != "coded":
         return StoredStatistics(gathered)
@@ -111,16 +110,12 @@ def coded_statistics(
 
 
 def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> StoredStatistics:
-    """Statistics from their content, coded or not; the network fixes how many there are.
-
-    Raises ValueError for a damaged content, one of another network, and impossible values.
-    """
+    """Statistics from their content. Raises ValueError for a damaged one or another network's."""
     values, place = backbone.initial_statistics(), 0
     if coded:
         origins = _origins(backbone)
         sizes = [len(origin.means) for origin in origins]
-        channels = sum(sizes)
-        shapes = [(channels,), (channels,), (len(sizes),)]
+        shapes = [(sum(sizes),), (sum(sizes),), (len(sizes),)]
         (shifts, logarithms, medians), _ = decode_levels(content, shapes)
         for origin, size, median in zip(origins, sizes, medians, strict=True):
             own = slice(place, place + size)

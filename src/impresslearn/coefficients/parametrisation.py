@@ -122,10 +122,7 @@ class Parametrisation(ABC):
     def integers(
         self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
     ) -> Any:
-        """Its own integers under training, with the methods of `QuantizedParameters`, if sparse.
-
-        present, grids: of a task to go on from, or empty.
-        """
+        """Integers under training like `QuantizedParameters`, if sparse; present: to go on from."""
         raise NotImplementedError(f"{type(self).__name__} sets is_sparse and needs this method")
 
 
@@ -175,17 +172,15 @@ class Coefficients:
         return chain(*self.numbers)
 
     def _mixture(self) -> Mixture:
-        pairs = zip(self.parts, self.numbers, strict=True)
-        found = [part.mixture(tensors) for part, tensors in pairs]
-        return max(found, key=lambda mixture: bool(mixture[0]), default=((), None))
+        for part, tensors in zip(self.parts, self.numbers, strict=True):
+            if (mixture := part.mixture(tensors))[0]:
+                return mixture
+        return (), None
 
 
 @dataclass(frozen=True)
 class StoredCoefficients:
-    """The numbers of one task as a store keeps them.
-
-    content: all tensors as `encode_tensors` writes them at the precision.
-    """
+    """The numbers of one task as a store keeps them; content: what `encode_tensors` wrote."""
 
     precision: str
     parts: tuple[Parametrisation, ...]

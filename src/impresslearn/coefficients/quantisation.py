@@ -75,7 +75,6 @@ def encode_tensors(
     """Rounds tensors to a precision and writes them, one after another.
 
     - tensors: floats of any device, in the order of `layouts`.
-    - precision: one of `PRECISIONS`.
     - grids: under "coded" the grid of each tensor that training left them on; None finds one.
     - largest: under "coded" without grids the largest integer, 7 by default.
 
@@ -112,10 +111,7 @@ def encode_tensors(
 def decode_tensors(
     content: bytes, layouts: Sequence[TensorLayout], precision: str
 ) -> tuple[list[Tensor], Grids | None]:
-    """The float32 tensors of `encode_tensors`, and under "coded" their grids.
-
-    Raises ValueError for bytes of other tensors, and for a damaged code.
-    """
+    """Float32 tensors, and under "coded" their grids. Raises ValueError for damaged bytes."""
     if precision == "coded":
         return _decode_coded(content, layouts)
     source = io.BytesIO(content)

@@ -178,10 +178,7 @@ class ReadoutFit:
     def rounded(
         self, bit_price: float, max_bits: float | None = None
     ) -> tuple[tuple[Tensor, ...], Grids]:
-        """Weights (f, K), perhaps a bias (K,), and the grids on which they lie.
-
-        max_bits: of the weights' code, approximately; None for any number.
-        """
+        """Weights, perhaps a bias, and their grids; max_bits: of the code of weights, about."""
         best = min(self._roundings(STEPS), key=lambda rounding: rounding.cost(bit_price))
         if max_bits is not None and best.bits > max_bits:
             # Fine steps, as the budget and not the price decides which is the best.
@@ -272,10 +269,7 @@ class Rounding:
 
     @cached_property
     def loss(self) -> float:
-        """The cross-entropy of all examples in nats, and the L2 penalty.
-
-        Most roundings that exceed a budget never need it.
-        """
+        """Cross-entropy in nats, and the L2 penalty; most roundings never need it."""
         weights = self.levels * (self.step / self.fitted.scale)
         logits = self.fitted.features @ weights + self.fitted.shift
         right = logits[np.arange(len(logits)), self.fitted.targets]

@@ -169,13 +169,9 @@ class MaskBank:
         return added[0]
 
     def adopt(self, info: MaskInfo, packed: Sequence[Tensor]) -> None:
-        """Adds a mask that is packed already, (units, row_bytes) uint8 a layer, on any device.
-
-        Raises InputError for a taken name and for other layers.
-        """
+        """Adds a packed mask, on any device. Raises InputError for a taken name or other layers."""
         if info.name in self:
-            line = f"the bank already holds a mask named {info.name!r}"
-            raise InputError(f"{line}; choose another name")
+            raise InputError(f"the bank holds a mask named {info.name!r}; choose another name")
         shapes = [tuple(bits.shape) for bits in packed]
         if shapes != [tuple(storage.shape[1:]) for storage in self._storage]:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
@@ -261,10 +257,7 @@ class MaskBank:
 
 
 def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str, Tensor]:
-    """The mask as tensors, also of a `TrainedMask` or of NumPy arrays; InputError otherwise.
-
-    layers: what it must cover, in their shapes, where that is known.
-    """
+    """The mask as tensors, also of a `TrainedMask` or of arrays; layers: what it must cover."""
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
         line = "a mask maps layer names to tensors of booleans, as bank.mask(name) does"

@@ -66,15 +66,10 @@ def encode_mask(layers: Sequence[Mask]) -> bytes:
 
 
 def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
-    """The layers of these shapes (units, fan_in) that `encode_mask` got.
-
-    Damage that leaves a possible stream goes unseen; the store's checksum finds it. Raises
-    StoreError for bytes that do not hold a mask of these shapes.
-    """
+    """The layers of these shapes (units, fan_in). Raises StoreError for bytes that hold none."""
     if not blob or blob[0] != FORMAT or (len(blob) - 1) % WORD.itemsize:
         got = f"{len(blob)} bytes that begin with {list(blob[:1])}"
-        line = f"a stored mask must be the byte {FORMAT} and 32-bit words, got {got}"
-        raise StoreDamagedError(line)
+        raise StoreDamagedError(f"a stored mask must be the byte {FORMAT} and words, got {got}")
     reader = Reader(np.frombuffer(blob[1:], WORD))
     try:
         layers = [code_layer(reader, np.zeros(shape, np.bool_)) for shape in shapes]
@@ -133,10 +128,7 @@ def _weights_at(level: int) -> stream.model.Model:
 
 
 def code_layer(coder: Writer, mask: Mask) -> Mask:
-    """The mask of a layer, booleans (units, fan_in); a reader gets zeros and returns the mask.
-
-    Raises StoreError or AssertionError for damage.
-    """
+    """A layer's mask through a coder: a reader gets zeros (units, fan_in) and returns the mask."""
     labels, spans = [], []
     for axis in find_classes(mask):
         most = max(1, min(len(axis), MAX_CLASSES))

@@ -79,9 +79,8 @@ class PopupScores:
         scores = []
         for layer in layers:
             bound = 1 / math.sqrt(layer.fan_in)
-            score = torch.empty(layer.shape, dtype=torch.float32).uniform_(
-                -bound, bound, generator=generator
-            )
+            score = torch.empty(layer.shape, dtype=torch.float32)
+            score.uniform_(-bound, bound, generator=generator)
             scores.append(score.to(device).requires_grad_(True))
         return cls(tuple(layers), tuple(ones), score_rule, scores)
 
@@ -158,9 +157,9 @@ def train_mask(
     trained = with_head(trainable_scores(scores, backbone), backbone, task.num_classes)
     result = task.fit(trained)
     mask, head = trained.result()
-    final = dict(zip(backbone.weights, (score.detach() for score in scores.tensors), strict=True))
-    initial = dict(backbone.weights)
-    return TrainedMask(mask, final, initial, result, task.phase.statistics, head, classes)
+    final = dict(zip(mask, (score.detach() for score in scores.tensors), strict=True))
+    initial, statistics = dict(backbone.weights), task.phase.statistics
+    return TrainedMask(mask, final, initial, result, statistics, head, classes)
 
 
 def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:
@@ -245,14 +244,14 @@ def weights_under(
     """The mask's weights, trained from `initial`, 0 elsewhere; and the task's own head."""
     weights = {name: value.clone().requires_grad_(True) for name, value in initial.items()}
 
-    def masked() -> tuple[dict[str, Tensor], float]:
-        return {name: weight * mask[name] for name, weight in weights.items()}, 0.0
+    def masked() -> dict[str, Tensor]:
+        return {name: weight * mask[name] for name, weight in weights.items()}
 
-    trained = Trainable(list(weights.values()), masked, lambda: None)
+    leaves = list(weights.values())
+    trained = Trainable(leaves, lambda: (masked(), 0.0), masked)
     trained = with_head(trained, task.backbone, task.num_classes)
     task.fit(trained)
-    final, _ = masked()
-    return {name: weight.detach() for name, weight in final.items()}, trained.result()[1]
+    return trained.result()
 
 
 def accuracy(
@@ -308,10 +307,7 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
 
 
 def popup(scores: Tensor, weight: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> Tensor:
-    """W ⊙ mask(scores), with the straight-through gradient for the scores.
-
-    scores and weight share one shape; the result has it too. Errors as `top_mask`.
-    """
+    """W ⊙ mask(scores), straight-through in the scores, all of one shape. Errors as `top_mask`."""
     return _Popup.apply(scores, weight, ones, score_rule)
 
 

@@ -38,9 +38,7 @@ def random_mask(
 ) -> dict[str, Tensor]:
     """One mask of the sequence that a seed starts, uniformly drawn.
 
-    - `layers`: the layers of the network, `backbone.layers`.
     - `ones`: the exact number of ones in each layer.
-    - `seed`: at least 0.
     - `number`: the mask's place in the sequence; it does not depend on how many others are drawn.
 
     Raises InputError for a bad seed, and for numbers of ones that the layers have no room for.
@@ -71,9 +69,7 @@ def disjoint_mask(
     Each weight is in exactly one of them, and their sizes differ by at most one. If a layer has
     fewer weights than there are masks, the last masks have none of it.
 
-    - `layers`: the layers of the network, `backbone.layers`.
     - `count`, `number`: how many masks there are, and the mask's place among them.
-    - `seed`: at least 0.
     - `kernels`: keeps the weights between an input and an output channel of a convolution together.
 
     Raises InputError for a bad seed, and for a number that is not below the count.
@@ -114,9 +110,7 @@ def draw_masks(
 
     Numbers go on where the bank's masks of the same prefix stop.
 
-    - `count`: the number of masks.
     - `sparsity`, `allocation`: see `random_bank`; disjoint masks ignore both.
-    - `seed`: at least 0.
     - `prefix`: the source by default.
     - `source`: "random", "disjoint" or "disjoint_kernels".
 
@@ -165,7 +159,6 @@ def random_bank(
     """A new bank of random masks, the positions of whose ones are drawn uniformly in each layer.
 
     - `layers`: the layers of the network, `backbone.layers`.
-    - `count`: the number of masks.
     - `sparsity`: the share of zeros, in [0, 1).
     - `allocation`: how ones are spread over layers, "erdos_renyi" or "uniform".
     - `seed`: at least 0; the same masks on every machine.

@@ -36,10 +36,8 @@ def ones_per_layer(
 ) -> tuple[int, ...]:
     """The number of ones that a mask has in each layer, at least one per layer.
 
-    - `allocation`: "uniform", the same share in every layer, or "erdos_renyi", whose sum over
-      layers is exactly round((1 - sparsity) * weights).
-
-    Raises InputError for a sparsity outside [0, 1), an unknown allocation, and without layers.
+    Under "erdos_renyi" their sum is exactly round((1 - sparsity) * weights). Raises InputError for
+    a sparsity outside [0, 1), an unknown allocation, and without layers.
     """
     if not layers:
         line = (
