@@ -213,14 +213,14 @@ def _shared_models(vectors: Sequence[Levels]) -> list[tuple[int, int]]:
     """The model of each vector, which joins the ones before it where that saves bits."""
     runs: list[list[Levels]] = []
     for own in map(_counts, vectors):
-        before = sum(runs[-1]) if runs else own
+        before = np.sum(runs[-1], axis=0) if runs else own
         if runs and _fit(before + own)[0] < _fit(before)[0] + _fit(own)[0] + MODEL_BITS:
             runs[-1].append(own)
         else:
             runs.append([own])
     models = []
     for run in runs:
-        models += [_fit(sum(run))[1]] * len(run)
+        models += [_fit(np.sum(run, axis=0))[1]] * len(run)
     return models
 
 

@@ -69,7 +69,7 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
     """The layers of these shapes (units, fan_in). Raises StoreError for bytes that hold none."""
     if not blob or blob[0] != FORMAT or (len(blob) - 1) % WORD.itemsize:
         got = f"{len(blob)} bytes that begin with {list(blob[:1])}"
-        raise StoreDamagedError(f"a stored mask must be the byte {FORMAT} and words, got {got}")
+        raise StoreDamagedError(f"a mask must be the byte {FORMAT} and 32-bit words, got {got}")
     reader = Reader(np.frombuffer(blob[1:], WORD))
     try:
         layers = [code_layer(reader, np.zeros(shape, np.bool_)) for shape in shapes]
