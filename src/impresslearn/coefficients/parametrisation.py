@@ -274,7 +274,7 @@ def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...
         # JSON has no tuples, and frozen dataclasses hold nothing else.
         pairs = settings.items()
         fields = {name: tuple(v) if isinstance(v, list) else v for name, v in pairs}
-        if (kind := _KINDS.get(fields.pop("kind"))) is None:
+        if (kind := _KINDS.get(str(fields.pop("kind")))) is None:
             line = f"the parametrisation {settings['kind']!r} is not registered"
             raise StoreError(f"{line}; import what registers it")
         parts.append(kind(**fields))
