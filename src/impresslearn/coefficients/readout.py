@@ -193,7 +193,7 @@ class ReadoutFit:
             unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
             if unit > COARSEST:
                 line = "the features of the network vary little about a large mean"
-                raise InputError(f"{line}, which a coded readout cannot tell; standardise inputs")
+                raise InputError(f"{line}, which is lost in a code; standardise the inputs")
             unit = float(nearest_steps(unit))
             shift = unit * np.clip(np.round(shift / unit), -LARGEST, LARGEST)
             grids.append(Grid(unit, 0.0))
