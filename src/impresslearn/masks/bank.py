@@ -158,8 +158,7 @@ class MaskBank:
 
         - `name`: unique in the bank.
         - `mask`: layer name -> booleans of the weight's shape.
-        - `source`: a word for where the mask comes from.
-        - `recipe`: plain values that rebuild the mask, for the record.
+        - `source`, `recipe`: a word for where it comes from, and plain values that rebuild it.
 
         Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
@@ -196,7 +195,6 @@ class MaskBank:
     def bits(self, layer: int, count: int | None = None) -> Tensor:
         """Packed masks of one layer, (count, units, row_bytes) uint8, eight weights per byte.
 
-        - `layer`: the layer's place among `layers`.
         - `count`: the first masks only; all masks by default.
         """
         return self._storage[layer][: len(self) if count is None else count]
