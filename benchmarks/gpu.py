@@ -19,7 +19,7 @@ import torch
 from benchmarks import speed
 from benchmarks.speed import BATCH, Record
 from impresslearn.errors import NotLearnedWarning
-from impresslearn.kernels import mask_sums, mix, row_bytes
+from impresslearn.kernels import implementation, mix, row_bytes
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import random_bank
 from impresslearn.networks import create_backbone
@@ -73,7 +73,7 @@ def kernels() -> Iterator[Record]:
 
             def summed(bits=bits, weights=weights) -> None:
                 for each, weight in zip(bits, weights, strict=True):
-                    mask_sums(each, weight, weight, True)
+                    implementation(each.device).mask_sums(each, weight, weight, True)
 
             # Both read the masks once; one reads and writes weights, the other reads two of them.
             for kernel, action in (("mix", mixed), ("mask_sums", summed)):

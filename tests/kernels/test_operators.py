@@ -1,4 +1,4 @@
-"""`mix`, `mix_layers` and `mask_sums`: gradients, all layers at once, tracing, and errors."""
+"""`mix` and `mix_layers`: gradients, all layers at once, tracing, and errors."""
 
 from functools import partial
 
@@ -10,7 +10,6 @@ from test_mix_kernels import draw
 
 from impresslearn.kernels import (
     functions,
-    mask_sums,
     mix,
     pack,
     reference,
@@ -86,9 +85,6 @@ def test_tensors_that_do_not_belong_together_are_refused():
     bits, alpha, weight, _ = draw(4, 3, 20)
     for other in (bits[0], bits[:, :2], bits.int()):
         refused(r"expected uint8 of shape \(masks, 3, 4\)", mix, other, alpha, weight)
-        refused(r"expected uint8 of shape \(masks, 3, 4\)", mask_sums, other, weight, weight)
     for shape in ((), (5,), (3, 4), (4, 3, 1)):
         refused(r"expected \(4,\) or \(4, 3\)", mix, bits, torch.ones(shape), weight)
-    refused(r"\(3, 20\) and \(20, 3\) must be equal", mask_sums, bits, weight, weight.T)
     refused("device of the bits, cpu, got meta", mix, bits, alpha.to("meta"), weight)
-    refused("device of the bits, meta, got cpu", mask_sums, bits.to("meta"), weight, weight)

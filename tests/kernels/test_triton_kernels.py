@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_mix_kernels import DTYPES, PER_UNIT, check_sums, draw, each_view, gradients
+from test_mix_kernels import DTYPES, PER_UNIT, check_sums, draw, each_view, gradients, mask_sums
 
-from impresslearn.kernels import mask_sums, mix, reference
+from impresslearn.kernels import mix, reference
 from toys import in_a_new_process
 
 needs_triton = pytest.mark.skipif(

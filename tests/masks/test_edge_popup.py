@@ -1,13 +1,10 @@
-from unittest import mock
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.errors import TrainingError
-from impresslearn.kernels import selection
-from impresslearn.masks.edge_popup import RULES, popup, top_mask
+from impresslearn.masks.edge_popup import RULES, SAMPLE, popup, top_mask
 
 
 def oracle(scores, ones, rule):
@@ -44,19 +41,19 @@ def test_the_mask_is_that_of_a_stable_sort(values, share, rule, dtype):
 
 @given(
     seed=st.integers(0, 99),
-    size=st.integers(selection.SMALL + 1, 60_000),
+    size=st.integers(1, 60_000),
     share=st.floats(0, 1),
     levels=st.sampled_from([3, 50, 10**6]),
-    compiled=st.booleans(),
+    misleading=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_large_layers_have_the_same_masks(seed, size, share, levels, compiled):
-    """With the compiled loops, and with what serves without Numba."""
+def test_large_layers_have_the_same_masks(seed, size, share, levels, misleading):
+    """Also where an even sample of the scores is not like the rest of them."""
     scores = torch.randint(levels, (size,), generator=torch.Generator().manual_seed(seed)).float()
+    if misleading:
+        scores[:: max(1, size // SAMPLE)] = 1
     ones = round(share * size)
-    usable = selection.usable if compiled else lambda name: None
-    with mock.patch.object(selection, "usable", usable):
-        assert torch.equal(top_mask(scores, ones, "score"), oracle(scores, ones, "score"))
+    assert torch.equal(top_mask(scores, ones, "score"), oracle(scores, ones, "score"))
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -105,7 +105,7 @@ def test_a_random_mask_costs_its_entropy_and_an_uneven_one_less(density):
         (b"\x01abc", (2, 2), "32-bit words, got 4 bytes"),
         (b"\x01" + b"\xff" * 40, (30, 40), "damaged"),  # words that no message encodes to
         (GOLDEN, (30, 40), "left over"),
-        (GOLDEN, (2, 2), "a density that does not exist"),  # in place of the levels lie others
+        (GOLDEN, (2, 2), "their density does not exist"),  # in place of the levels lie others
     ],
 )
 def test_what_is_no_stored_mask_is_named(blob, shape, message):

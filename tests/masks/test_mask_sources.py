@@ -38,7 +38,7 @@ def test_kernels_are_shared_out_whole():
         for info in bank.infos:
             drawn = disjoint_mask(layers, 5, 5, info.recipe["number"], kernels=kernels)
             assert same(drawn, bank.mask(info.name))
-            assert info.stored_as_seed
+            assert info.source == "random"
 
 
 @pytest.mark.parametrize("allocation", ["uniform", "erdos_renyi"])
@@ -49,7 +49,7 @@ def test_masks_are_drawn_again_from_their_recipe(allocation):
         assert info.ones == ones_per_layer(LAYERS, recipe["sparsity"], recipe["allocation"])
         drawn = random_mask(LAYERS, info.ones, recipe["seed"], recipe["number"])
         assert same(drawn, bank.mask(info.name))
-        assert info.stored_as_seed
+        assert info.source == "random"
     for other in ((6, 4, 0), (7, 5, 0)):
         assert not same(disjoint_mask(LAYERS, 6, 5, 0), disjoint_mask(LAYERS, *other))
 

@@ -5,26 +5,16 @@
 code length is part of the loss; `quantisation` rounds and writes them through `coding`.
 """
 
-from impresslearn.coefficients import deltas, masks, multipliers, readout
+from impresslearn.coefficients import deltas as deltas
+from impresslearn.coefficients import masks as masks
+from impresslearn.coefficients import multipliers as multipliers
+from impresslearn.coefficients import readout as readout
+from impresslearn.coefficients.parametrisation import Coefficients as Coefficients
+from impresslearn.coefficients.parametrisation import CoefficientSpec as CoefficientSpec
+from impresslearn.coefficients.parametrisation import Parametrisation as Parametrisation
+from impresslearn.coefficients.parametrisation import Start as Start
 from impresslearn.coefficients.parametrisation import (
-    Coefficients,
-    CoefficientSpec,
-    Parametrisation,
-    Start,
-    register_parametrisation,
+    register_parametrisation as register_parametrisation,
 )
-from impresslearn.coefficients.quantisation import Grid, TensorLayout
-
-__all__ = [
-    "CoefficientSpec",
-    "Coefficients",
-    "Grid",
-    "Parametrisation",
-    "Start",
-    "TensorLayout",
-    "deltas",
-    "masks",
-    "multipliers",
-    "readout",
-    "register_parametrisation",
-]
+from impresslearn.coefficients.quantisation import Grid as Grid
+from impresslearn.coefficients.quantisation import TensorLayout as TensorLayout

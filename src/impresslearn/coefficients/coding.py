@@ -17,8 +17,7 @@ byte. Masses are whole fractions of 2^24, so every machine decodes the same numb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +25,7 @@ import numpy as np
 from constriction import stream
 from numpy.typing import NDArray
 
-from impresslearn.masks.codec import read_layer, write_layer
+from impresslearn.masks.codec import Reader, Writer, code_layer
 
 LARGEST = 127  # the largest magnitude that can be coded
 WORD = 4  # bytes
@@ -62,39 +61,36 @@ def encode_levels(tensors: Sequence[Levels], grids: Grids | None = None) -> byte
     for levels in tensors:
         if np.abs(levels).max(initial=0) > LARGEST:
             raise ValueError(f"only integers from -{LARGEST} to {LARGEST} can be coded")
-    writer = _Writer()
-    used = writer.flags([bool(levels.any()) for levels in tensors])
+    writer = Writer()
+    used = _flags(writer, [bool(levels.any()) for levels in tensors])
     if grids is not None:
         _code_grids(writer, used, grids)
-    vectors = [levels for levels in tensors if levels.ndim == 1 and levels.any()]
-    _code_tensors(writer, tensors, used, iter(_shared_models(vectors)))
-    return writer.content()
+    _code_tensors(writer, tensors, used)
+    return _content(writer)
 
 
 def decode_levels(
     content: bytes, shapes: Sequence[tuple[int, ...]], with_grids: bool = False
 ) -> tuple[list[Levels], Grids]:
-    """The tensors of these shapes that `encode_levels` got, and their steps and offsets.
-
-    Raises ValueError for bytes that cannot be a code of them.
-    """
+    """The tensors of these shapes, and their grids. Raises ValueError for bytes of no such code."""
     if content[-1:] == b"\0":  # the shortest code never ends so
         raise ValueError("coded numbers are damaged: bytes are left over")
-    reader = _Reader(content)
+    padded = content.ljust(-(-len(content) // WORD) * WORD, b"\0")
+    reader = Reader(np.frombuffer(padded, ">u4"))
     tensors = [np.zeros(shape, np.int64) for shape in shapes]
     steps, offsets = np.zeros((2, len(shapes)), np.float32)
     try:
-        used = reader.flags([False] * len(shapes))
+        used = _flags(reader, [False] * len(shapes))
         if with_grids:
             steps, offsets = _code_grids(reader, used, (steps, offsets))
-        return _code_tensors(reader, tensors, used, iter(())), (steps, offsets)
+        return _code_tensors(reader, tensors, used), (steps, offsets)
     except AssertionError:  # the coder cannot have encoded these words
         raise ValueError("coded numbers are damaged: their words cannot be decoded") from None
 
 
 def coded_bits(levels: Levels) -> float:
     """The code length of a vector in its own model, without the bits that tell the model."""
-    return _Counts.of(levels).fit()[0]
+    return _fit(_counts(levels))[0]
 
 
 def nearest_steps(values: Any) -> NDArray[np.float32]:
@@ -104,70 +100,40 @@ def nearest_steps(values: Any) -> NDArray[np.float32]:
     return np.ldexp(np.rint(mantissas * 2 * PARTS) / (2 * PARTS), exponents).astype(np.float32)
 
 
-class _Writer:
-    """Encodes; `_Reader` has the same methods and returns what this one got."""
-
-    def __init__(self) -> None:
-        self._coder = stream.queue.RangeEncoder()
-
-    def code(self, values: Any, model: Any) -> Levels:
-        """Integers by a model; a reader looks only at how many there are."""
-        values = np.asarray(values, np.int64)
-        if values.size:
-            self._coder.encode(values.astype(np.int32), model)
-        return values
-
-    def flags(self, values: Sequence[bool]) -> list[bool]:
-        """Booleans, each by how often the ones before it were true."""
-        coded: list[bool] = []
-        for value in values:
-            coded.append(self.flag(value, coded))
-        return coded
-
-    def flag(self, value: bool, before: Sequence[bool]) -> bool:
-        """A boolean, by how often those before it were true."""
-        likely = (2 * sum(before) + 1) / (2 * len(before) + 2)
-        return bool(self.code([value], stream.model.Bernoulli(likely, perfect=False))[0])
-
-    def positions(self, levels: Levels) -> NDArray[np.bool_]:
-        """Where the integers of a matrix are not zero."""
-        write_layer(self._coder, levels != 0)
-        return levels != 0
-
-    def content(self) -> bytes:
-        """The shortest bytes that decode to what was written; zeros follow them."""
-        words, (position, (lower, width)) = self._coder.get_compressed(), self._coder.pos()
-        size = WORD * (position + 2)
-        point = int.from_bytes(words.astype(">u4").tobytes().ljust(size, b"\0"), "big")
-        # Any number from `first` on, up to first + width, decodes alike; `point` is one of them.
-        first = point - (point - lower) % (1 << 64)
-        for count in range(max(0, size - 3 * WORD), size + 1):
-            unit = 1 << 8 * (size - count)
-            number = -(-first // unit)
-            if number * unit < first + width:
-                return number.to_bytes(count, "big").rstrip(b"\0")
-        raise AssertionError("the point itself is a code")
+def _content(writer: Writer) -> bytes:
+    """The shortest bytes that decode to what was written; zeros follow them."""
+    words, (position, (lower, width)) = writer.coder.get_compressed(), writer.coder.pos()
+    size = WORD * (position + 2)
+    point = int.from_bytes(words.astype(">u4").tobytes().ljust(size, b"\0"), "big")
+    # Any number from `first` on, up to first + width, decodes alike; `point` is one of them.
+    first = point - (point - lower) % (1 << 64)
+    for count in range(max(0, size - 3 * WORD), size + 1):
+        unit = 1 << 8 * (size - count)
+        number = -(-first // unit)
+        if number * unit < first + width:
+            return number.to_bytes(count, "big").rstrip(b"\0")
+    raise AssertionError("the point itself is a code")
 
 
-class _Reader(_Writer):
-    def __init__(self, content: bytes) -> None:
-        padded = content.ljust(-(-len(content) // WORD) * WORD, b"\0")
-        self._decoder = stream.queue.RangeDecoder(np.frombuffer(padded, ">u4").astype(np.uint32))
-
-    def code(self, values: Any, model: Any) -> Levels:
-        count = len(values)
-        return self._decoder.decode(model, count).astype(np.int64) if count else np.zeros(0, int)
-
-    def positions(self, levels: Levels) -> NDArray[np.bool_]:
-        return read_layer(self._decoder, *levels.shape)
+def _flags(coder: Writer, values: Sequence[bool]) -> list[bool]:
+    """Booleans, each by how often the ones before it were true."""
+    coded: list[bool] = []
+    for value in values:
+        coded.append(_flag(coder, value, coded))
+    return coded
 
 
-def _code_grids(coder: _Writer, used: Sequence[bool], grids: Grids) -> Grids:
+def _flag(coder: Writer, value: bool, before: Sequence[bool]) -> bool:
+    likely = (2 * sum(before) + 1) / (2 * len(before) + 2)
+    return bool(coder.code([value], stream.model.Bernoulli(likely, perfect=False))[0])
+
+
+def _code_grids(coder: Writer, used: Sequence[bool], grids: Grids) -> Grids:
     """The steps of tensors that are used, and the offsets that are not 0."""
     steps, offsets = (values.copy() for values in grids)
-    shifted = coder.flags([bool(offset) for offset in offsets])
+    shifted = _flags(coder, [bool(offset) for offset in offsets])
     places = np.flatnonzero(shifted)
-    signs = np.where(coder.flags([bool(offset < 0) for offset in offsets[places]]), -1, 1)
+    signs = np.where(_flags(coder, [bool(offset < 0) for offset in offsets[places]]), -1, 1)
     offsets[places] = signs * _code_sizes(coder, np.abs(offsets[places]))
     steps[~np.array(used, bool)] = 0
     places = np.flatnonzero(used)
@@ -175,109 +141,86 @@ def _code_grids(coder: _Writer, used: Sequence[bool], grids: Grids) -> Grids:
     return steps, offsets
 
 
-def _code_sizes(coder: _Writer, sizes: NDArray[np.float32]) -> NDArray[np.float32]:
+def _code_sizes(coder: Writer, sizes: NDArray[np.float32]) -> NDArray[np.float32]:
     """Numbers as `nearest_steps` gives them, each by its distance from the one before."""
     mantissas, exponents = np.frexp(sizes)
     codes = np.rint(mantissas * 2 * PARTS).astype(np.int64) - PARTS
     codes += PARTS * (exponents - 1 - LOWEST_OCTAVE)
-    coded: list[int] = []
-    for code in codes:
-        model = _near(coded[-1]) if coded else stream.model.Uniform(PARTS * OCTAVES)
-        coded += coder.code([code], model).tolist()
-    octaves, parts = np.divmod(np.array(coded, np.int64), PARTS)
+    for place, code in enumerate(codes):
+        model = _near(int(codes[place - 1])) if place else stream.model.Uniform(PARTS * OCTAVES)
+        codes[place] = coder.code([code], model)[0]
+    octaves, parts = np.divmod(codes, PARTS)
     return np.ldexp((PARTS + parts) / PARTS, octaves + LOWEST_OCTAVE).astype(np.float32)
 
 
-def _code_tensors(
-    coder: _Writer,
-    tensors: Sequence[Levels],
-    used: Sequence[bool],
-    models: Iterator[tuple[int, int]],
-) -> list[Levels]:
+def _code_tensors(coder: Writer, tensors: Sequence[Levels], used: Sequence[bool]) -> list[Levels]:
     """The integers of used tensors, with the models of vectors before them; others as they are."""
     coded = []
+    vectors = [levels for levels in tensors if levels.ndim == 1 and levels.any()]
+    models = iter(_shared_models(vectors))  # none for a reader, whose tensors are zeros
     model: tuple[int, int] | None = None
     shares: list[bool] = []  # whether each vector has the model of the one before
     for levels, is_used in zip(tensors, used, strict=True):
         if not is_used or levels.ndim == 2:
             coded.append(_code_matrix(coder, levels) if is_used else levels)
             continue
-        odds, ratio = wanted = next(models, (0, 0))  # a reader has none
+        odds, ratio = wanted = next(models, (0, 0))
         if model is not None:
-            shares.append(coder.flag(wanted == model, shares))
+            shares.append(_flag(coder, wanted == model, shares))
         if model is None or not shares[-1]:
-            odds = int(coder.code([odds], stream.model.Uniform(len(ODDS)))[0])
-            model = odds, int(coder.code([ratio], stream.model.Uniform(len(RATIOS)))[0])
+            model = coder.number(odds, len(ODDS)), coder.number(ratio, len(RATIOS))
         coded.append(coder.code(levels + LARGEST, _two_sided(*model)) - LARGEST)
     return coded
 
 
-def _code_matrix(coder: _Writer, levels: Levels) -> Levels:
-    mask = coder.positions(levels)
+def _code_matrix(coder: Writer, levels: Levels) -> Levels:
+    mask = code_layer(coder, levels != 0)
     values = levels[mask]
     sizes, positive = np.abs(values), values > 0
     share = 255 * bool(positive.any())
     if share and not positive.all():
         share = min(max(round(255 * float(positive.mean())), 1), 254)
-    ratio = _Counts.of(values).fit()[1][1]
+    ratio = _fit(_counts(values))[1][1]
     if sizes.max(initial=1) > 1:
         ratio = max(ratio, 1)  # 0 where all are 1
-    share = int(coder.code([share], stream.model.Uniform(256))[0])
-    ratio = int(coder.code([ratio], stream.model.Uniform(len(RATIOS)))[0])
+    share, ratio = coder.number(share, 256), coder.number(ratio, len(RATIOS))
+    positive = np.full(len(values), share == 255)
     if 0 < share < 255:
         likely = stream.model.Bernoulli((WHOLE * share // 255) / WHOLE, perfect=False)
-        positive = coder.code(positive, likely) > 0
-    else:
-        positive = np.full(len(values), share == 255)
-    if ratio:
-        sizes = coder.code(sizes - 1, _one_sided(ratio)) + 1
-    else:
-        sizes = np.ones(len(values), np.int64)
+        positive = coder.code(values > 0, likely) > 0
+    further = coder.code(sizes - 1, _one_sided(ratio)) if ratio else 0
     coded = np.zeros(mask.shape, np.int64)
-    coded[mask] = np.where(positive, sizes, -sizes)
+    coded[mask] = np.where(positive, 1, -1) * (1 + further)
     return coded
 
 
-@dataclass(frozen=True)
-class _Counts:
+def _counts(levels: Levels) -> Levels:
     """What a model sees of integers: how many are zero, how many are not, and their sizes' sum."""
+    used = np.count_nonzero(levels)
+    return np.array([levels.size - used, used, np.abs(levels).sum()])
 
-    zeros: int
-    used: int
-    size: int
 
-    @classmethod
-    def of(cls, levels: Levels) -> _Counts:
-        used = int(np.count_nonzero(levels))
-        return cls(levels.size - used, used, int(np.abs(levels).sum()))
-
-    def __add__(self, other: _Counts) -> _Counts:
-        zeros, used = self.zeros + other.zeros, self.used + other.used
-        return _Counts(zeros, used, self.size + other.size)
-
-    def fit(self) -> tuple[float, tuple[int, int]]:
-        """The bits in the best model, and the model."""
-        of_zero = self.zeros * ZERO_BITS + self.used * USED_BITS
-        of_size = self.used * SIZE_BITS + (self.size - self.used) * FURTHER_BITS
-        odds, ratio = int(of_zero.argmin()), int(of_size.argmin())
-        return float(of_zero[odds] + of_size[ratio]), (odds, ratio)
+def _fit(counts: Levels) -> tuple[float, tuple[int, int]]:
+    """The bits in the best model, and the model."""
+    zeros, used, size = counts.tolist()
+    of_zero = zeros * ZERO_BITS + used * USED_BITS
+    of_size = used * SIZE_BITS + (size - used) * FURTHER_BITS
+    odds, ratio = int(of_zero.argmin()), int(of_size.argmin())
+    return float(of_zero[odds] + of_size[ratio]), (odds, ratio)
 
 
 def _shared_models(vectors: Sequence[Levels]) -> list[tuple[int, int]]:
     """The model of each vector, which joins the ones before it where that saves bits."""
-    runs: list[tuple[_Counts, int]] = []
-    for levels in vectors:
-        own, length = _Counts.of(levels), 1
-        if runs:
-            before, count = runs[-1]
-            both = before + own
-            if both.fit()[0] < before.fit()[0] + own.fit()[0] + MODEL_BITS:
-                own, length = both, count + 1
-                runs.pop()
-        runs.append((own, length))
+    runs: list[list[Levels]] = []
+    for own in map(_counts, vectors):
+        before = np.sum(runs[-1], axis=0) if runs else own
+        if runs and _fit(before + own)[0] < _fit(before)[0] + _fit(own)[0] + MODEL_BITS:
+            runs[-1].append(own)
+        else:
+            runs.append([own])
     models = []
-    for counts, length in runs:
-        models += [counts.fit()[1]] * length
+    for run in runs:
+        models += [_fit(np.sum(run, axis=0))[1]] * len(run)
     return models
 
 
@@ -297,14 +240,11 @@ def _two_sided(odds: int, ratio: int) -> stream.model.Model:
 @lru_cache(maxsize=PARTS * OCTAVES)
 def _near(code: int) -> stream.model.Model:
     """A step or offset near the one of this code."""
-    masses = np.ones(PARTS * OCTAVES, np.int64)
-    mass = WHOLE * (NEARNESS[1] - NEARNESS[0]) // (2 * NEARNESS[1])
-    for distance in range(len(masses)):
-        for place in {code - distance, code + distance}:
-            if 0 <= place < len(masses):
-                masses[place] += mass
-        mass = mass * NEARNESS[0] // NEARNESS[1]
-    return _categorical(masses, code)
+    masses = [WHOLE * (NEARNESS[1] - NEARNESS[0]) // (2 * NEARNESS[1])]
+    for _ in range(1, PARTS * OCTAVES):
+        masses.append(masses[-1] * NEARNESS[0] // NEARNESS[1])
+    distances = np.abs(np.arange(PARTS * OCTAVES) - code)
+    return _categorical(1 + np.array(masses, np.int64)[distances], code)
 
 
 def _categorical(masses: Any, rest: int) -> stream.model.Model:
@@ -315,10 +255,7 @@ def _categorical(masses: Any, rest: int) -> stream.model.Model:
 
 
 def _tail(left: int, ratio: int) -> list[int]:
-    """The masses of the sizes 1 to LARGEST, out of what is left for them.
-
-    Each is at least 1, so that what the model finds absurd can be coded.
-    """
+    """Masses of the sizes 1 to LARGEST, out of what is left: 1 at least, so any can be coded."""
     tail = []
     for _ in range(LARGEST):
         mass = left * (32 - ratio) // 32

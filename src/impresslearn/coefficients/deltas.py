@@ -14,6 +14,9 @@ from impresslearn.coefficients.parametrisation import (
     Coefficients,
     Parametrisation,
     Start,
+    Starts,
+    Tensors,
+    Weights,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import TensorLayout
@@ -34,21 +37,14 @@ class Head(Parametrisation):
     kind = "head"
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
-        """The weights, and perhaps the bias."""
         features = backbone.own_head.fan_in if backbone.own_head else 0
         return head_layouts(backbone, self.kind, features, num_classes)
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
-        """Zeros, and the bias that the network needs."""
+    def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         shapes = backbone.own_head.shapes.values() if backbone.own_head else ()
         return [Start(0.0 if shape else backbone.head_bias) for shape in shapes]
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
-        """The parameters of the last layer."""
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         return head_weights(backbone, tensors)
 
 
@@ -56,21 +52,19 @@ def head_layouts(
     backbone: Backbone, kind: str, features: int, num_classes: int
 ) -> list[TensorLayout]:
     """Weights (features, K), and a bias (K,) where the network's last layer has one."""
-    layouts = []
-    for name, shape in backbone.own_head.shapes.items() if backbone.own_head else ():
-        # A bias has no dimension beside the classes.
-        sizes = (features, num_classes) if shape else (num_classes,)
-        layouts.append(TensorLayout(f"{kind}.{name}", sizes))
-    return layouts
+    shapes = backbone.own_head.shapes if backbone.own_head else {}
+    # A bias has no dimension beside the classes.
+    return [
+        TensorLayout(f"{kind}.{name}", (features, num_classes) if shape else (num_classes,))
+        for name, shape in shapes.items()
+    ]
 
 
 def head_coefficients(head: Mapping[str, Tensor]) -> Coefficients:
     """A head by parameter name, (K, features, ...) and (K,), as all that a task learned."""
-    columns = []
-    for values in head.values():
-        wide = values.float()
-        # Features come first, as precisions of few bits round each class by a separate step.
-        columns.append(wide if wide.ndim == 1 else wide.flatten(1).t().contiguous())
+    # Features come first, as precisions of few bits round each class by a separate step.
+    wide = [values.float() for values in head.values()]
+    columns = (each if each.ndim == 1 else each.flatten(1).t().contiguous() for each in wide)
     return Coefficients((Head(),), (tuple(columns),))
 
 
@@ -86,10 +80,7 @@ def head_weights(backbone: Backbone, head: Sequence[Tensor] | None) -> dict[str,
 
 @dataclass(frozen=True)
 class NormBiasDeltas(Parametrisation):
-    """Changes of the scales and shifts of norms, and of biases, in the units of each parameter.
-
-    - tune: which of them: "norm", "bias".
-    """
+    """Changes of norms' scales and shifts, "norm", and of biases, in units of each parameter."""
 
     tune: tuple[TunedKind, ...] = ()
 
@@ -97,22 +88,14 @@ class NormBiasDeltas(Parametrisation):
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """A vector for each group of parameters: the scales, the shifts, the biases."""
-        layouts = []
-        for number, group in enumerate(backbone.small_parameters(self.tune)):
-            size = sum(prod(member.shape) for member in group)
-            layouts.append(TensorLayout(f"delta.{number}", (size,)))
-        return layouts
+        groups = enumerate(backbone.small_parameters(self.tune))
+        sizes = [(number, sum(prod(member.shape) for member in group)) for number, group in groups]
+        return [TensorLayout(f"delta.{number}", (size,)) for number, size in sizes]
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
-        """Zeros."""
+    def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         return [Start(0.0, DELTA_STEP)] * len(backbone.small_parameters(self.tune))
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
-        """The changed parameters by name."""
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         changed = {}
         for member, delta in self.members(backbone, tensors):
             frozen = backbone.small[member.name]
@@ -120,9 +103,7 @@ class NormBiasDeltas(Parametrisation):
             changed[member.name] = frozen + moved
         return changed
 
-    def members(
-        self, backbone: Backbone, tensors: Sequence[Tensor]
-    ) -> list[tuple[SmallParameter, Tensor]]:
+    def members(self, backbone: Backbone, tensors: Tensors) -> list[tuple[SmallParameter, Tensor]]:
         """Each parameter with its part of the tensors."""
         pairs: list[tuple[SmallParameter, Tensor]] = []
         for group, values in zip(backbone.small_parameters(self.tune), tensors, strict=True):
@@ -132,26 +113,19 @@ class NormBiasDeltas(Parametrisation):
 
 
 def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
-    """Whether a task's norm statistics can be folded into the scales and shifts that it tunes.
-
-    All tasks must share the network's statistics, and every batch norm must be tuned.
-    """
-    if backbone.normalises_by_batch or not backbone.shares_statistics:
-        return False
+    """Whether statistics that tasks share can be folded into scales and shifts of tuned norms."""
     tuned = {member.name for member in chain(*backbone.small_parameters(tune))}
+    needed = set[str]()
     for prefix, _ in batch_norms(backbone.module):
-        if not {f"{prefix}weight", f"{prefix}bias"} <= tuned:
-            return False
-    return True
+        needed |= {f"{prefix}weight", f"{prefix}bias"}
+    return backbone.shares_statistics and not backbone.normalises_by_batch and needed <= tuned
 
 
 def check_fold(backbone: Backbone, tune: Sequence[TunedKind], fold_after: float) -> None:
     """Raises InputError where norm statistics are to be folded and cannot be."""
     if fold_after and not can_fold(backbone, tune):
-        raise InputError(
-            f"fold_after = {fold_after} has no effect on {backbone.name}: it folds statistics that "
-            "tasks share into tuned batch norms with scales and shifts; leave it out"
-        )
+        line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out"
+        raise InputError(f"{line}, as there are no tuned batch norms whose statistics tasks share")
 
 
 @torch.no_grad()

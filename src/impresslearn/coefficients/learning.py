@@ -65,13 +65,15 @@ class Budget:
     price: float
     excess: float = 0.0
 
-    def controlled(self, size: int, aim: float, lowest: float, integral: float) -> float:
-        """Sets the price for a code of this size, and returns the next integral."""
+    def __post_init__(self) -> None:
+        self._lowest, self._integral = self.price, 0.0
+
+    def control(self, size: int, aim: float) -> None:
+        """Sets the price for a code of this size."""
         ahead = math.log((size + 1) / (aim * self.max_bytes + 1))
-        integral = max(0.0, integral + INTEGRAL_GAIN * ahead)
-        raised = max(0.0, min(integral + GAIN * ahead, HIGHEST_RISE))
-        self.price = lowest * math.exp(raised)
-        return integral
+        self._integral = max(0.0, self._integral + INTEGRAL_GAIN * ahead)
+        raised = max(0.0, min(self._integral + GAIN * ahead, HIGHEST_RISE))
+        self.price = self._lowest * math.exp(raised)
 
 
 def trainable_numbers(
@@ -91,11 +93,8 @@ def trainable_numbers(
 ) -> Trainable:
     """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
-    - bank: the masks, all of which a new task combines.
-    - spec: which numbers.
-    - examples: the number of training examples; the price of bits is shared among them.
+    - examples, steps: of the training; examples share the price of bits, which rises over steps.
     - num_classes: outputs of the task's own head, where it has one.
-    - steps: of the training; the price of bits rises over a share of them.
     - penalty: λ of eq. 2, on the alphas of masks.
     - folds: whether gathered norm statistics are folded into tuned norms (`TaskTraining`).
     - seed: of what a parametrisation draws at the start.
@@ -107,35 +106,29 @@ def trainable_numbers(
     Raises InputError for a bank without masks where they are needed, and for present numbers of
     another kind than the settings give.
     """
-    step = 0
     if present is None:
         parts, num_masks = _parts_of_new_task(backbone, bank, spec, head)
     else:
         _check_same_kind(backbone, spec, present)
         parts, num_masks = present.parts, present.num_masks
     layouts = layouts_of(parts, backbone, num_masks, num_classes)
-    flat = list(chain(*layouts))
     groups = _leaves(backbone, bank, spec, parts, num_masks, layouts, seed, present)
-    parameters = list(chain.from_iterable(group.parameters for group in groups))
+    is_sparse = spec.parametrisation.is_sparse
     # At its full price from the first step, a mixture shrinks to zeros before it is of any use.
     # Numbers that start from a pretrained network, or from a learned task, are useful at once.
     warmup = 0.0
-    if spec.bit_price and not spec.residual and (present is None or spec.parametrisation.is_sparse):
+    if spec.bit_price and not spec.residual and (present is None or is_sparse):
         warmup = spec.parametrisation.price_warmup * steps
+    control_every, aim = max(1, steps // CONTROLS), SPARSE_AIM if is_sparse else AIM
+    step = 0
 
     def tensors() -> tuple[tuple[Tensor, ...], ...]:
-        values = chain.from_iterable(group.values() for group in groups)
-        return grouped(list(values), layouts)
-
-    control_every = max(1, steps // CONTROLS)
-    lowest = budget.price if budget else spec.bit_price or 0.0
-    aim, integral = (SPARSE_AIM if spec.parametrisation.is_sparse else AIM), 0.0
+        return grouped(list(chain.from_iterable(group.values() for group in groups)), layouts)
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
-        nonlocal step, integral
+        nonlocal step
         if budget is not None and step >= warmup and step % control_every == 0:
-            integral = budget.controlled(_coded_size(result(), flat), aim, lowest, integral)
-        price = lowest if budget is None else budget.price
+            budget.control(size_of(result()), aim)
         # One step of eq. 1: the weights W ⊙ Σ_t α_t M^t, or what other parametrisations make of W.
         coefficients = Coefficients(parts, tensors(), num_masks)
         cost: Tensor | float = 0.0
@@ -143,7 +136,8 @@ def trainable_numbers(
             risen = min(step / warmup, 1.0) if warmup else 1.0
             # The objective is bits of labels plus bits of numbers: in nats, per example.
             bits = sum(group.bits() for group in groups)
-            cost = bits * (risen * price * math.log(2) / examples)
+            price = risen * (budget.price if budget else spec.bit_price)
+            cost = bits * (price * math.log(2) / examples)
         if penalty and coefficients.alpha:
             cost = cost + penalty * unit_norm_penalty(coefficients.alpha)
         step += 1
@@ -159,18 +153,26 @@ def trainable_numbers(
         kept_grids = None if spec.bit_price is None else tuple(grids)
         return Coefficients(parts, grouped(values, layouts), num_masks, kept_grids)
 
+    def size_of(coefficients: Coefficients) -> int:
+        """The bytes of a code."""
+        if not all(tensor.isfinite().all() for tensor in coefficients.tensors()):
+            line = "the numbers became NaN or infinite while they were trained"
+            raise TrainingError(f"{line}; lower the learning rate, or give the network in float32")
+        flat = list(chain(*layouts))
+        return len(encode_tensors(coefficients.tensors(), flat, "coded", coefficients.grids))
+
     def result_within() -> Coefficients:
         """The result, with the smallest dead zone in which its code fits into the budget."""
         learned = result()
         if budget is None:
             return learned
-        budget.excess = _coded_size(learned, flat) / max(1, budget.max_bytes) - 1
+        budget.excess = size_of(learned) / max(1, budget.max_bytes) - 1
         if budget.excess <= 0:
             return learned
         low, high = 0.5, LARGEST + 1.0  # at which all integers are 0
         for _ in range(DEAD_ZONES):
             middle = math.sqrt(low * high)
-            if _coded_size(result(middle), flat) <= budget.max_bytes:
+            if size_of(result(middle)) <= budget.max_bytes:
                 high = middle
             else:
                 low = middle
@@ -187,36 +189,24 @@ def trainable_numbers(
 
     can = folds and can_fold(backbone, spec.tune)
     quantized = groups[0] if isinstance(groups[0], QuantizedParameters) else None
+    parameters = list(chain.from_iterable(group.parameters for group in groups))
     return Trainable(parameters, weights, result_within, fold if can else None, quantized)
 
 
-def _coded_size(coefficients: Coefficients, layouts: Sequence[TensorLayout]) -> int:
-    """The bytes of a code."""
-    if not all(tensor.isfinite().all() for tensor in coefficients.tensors()):
-        raise TrainingError(
-            "the numbers became NaN or infinite while they were trained; lower the learning rate, "
-            "or give the network in float32"
-        )
-    return len(encode_tensors(coefficients.tensors(), layouts, "coded", coefficients.grids))
-
-
-class RealParameters:
+class _RealParameters:
     """Tensors that are trained as they are; the counterpart of `QuantizedParameters`."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.parameters = [tensor.requires_grad_(True) for tensor in tensors]
 
     def values(self) -> list[Tensor]:
-        """The tensors."""
         return self.parameters
 
     def set(self, first: int, tensors: Sequence[Tensor]) -> None:
-        """Replaces the tensors from number `first` on."""
         for tensor, values in zip(self.parameters[first:], tensors, strict=False):
             tensor.copy_(values)
 
-    def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
-        """What was learned; no grids, and no dead zone."""
+    def result(self, dead_zone: float) -> tuple[list[Tensor], list[Grid]]:
         return [tensor.detach().clone() for tensor in self.parameters], []
 
 
@@ -232,8 +222,7 @@ def _parts_of_new_task(
     if spec.tune and backbone.small_parameters(spec.tune):
         parts.append(NormBiasDeltas(spec.tune))
     # A task with its own head needs neither masks nor maskable layers.
-    nothing_to_change = not num_masks if main.uses_masks else not backbone.layers
-    if backbone.own_head is None or not nothing_to_change:
+    if backbone.own_head is None or (num_masks if main.uses_masks else backbone.layers):
         parts.insert(len(parts) if main.is_sparse else 0, main)  # sparse integers come last
     return tuple(parts), num_masks
 
@@ -244,40 +233,36 @@ def _leaves(
     spec: CoefficientSpec,
     parts: Sequence[Parametrisation],
     num_masks: int,
-    layouts: Sequence[Sequence[Any]],
+    layouts: Sequence[Sequence[TensorLayout]],
     seed: int,
     present: Coefficients | None,
 ) -> list[Any]:
     """The leaves of the optimisation: one object for all dense tensors, and one per sparse part."""
     is_coded, device = spec.bit_price is not None, backbone.device
     values, grids, speeds, sparse = [], [], [], []
-    kept_grids = grouped(present.grids, layouts) if present and present.grids else None
+    kept = grouped(present.grids, layouts) if present and present.grids else None
     for number, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
-        starts = () if part.is_sparse else part.start(backbone, bank, num_masks, is_coded)
-        known = present.numbers[number] if present else ()
-        own_grids = kept_grids[number] if kept_grids else ()
-        tensors = []
-        for index, start in enumerate(starts or [Start(0.0)] * len(layout)):
-            offset = 0.0 if isinstance(start.value, Tensor) else start.value
-            shape = layout[index].shape
-            tensor = torch.full(shape, offset, dtype=torch.float32, device=device)
+        known, known_grids = (
+            present.numbers[number] if present else (),
+            kept[number] if kept else (),
+        )
+        if part.is_sparse:
+            sparse.append(part.integers(backbone, seed, known, known_grids))
+            continue
+        starts = part.start(backbone, bank, num_masks, is_coded) or [Start(0.0)] * len(layout)
+        for place, start in enumerate(starts):
+            shape = layout[place].shape
+            tensor = torch.full(shape, start.value, dtype=torch.float32, device=device)
             if known:
                 # A head grows by columns as they start, one for each new class.
-                tensor[..., : known[index].shape[-1]] = known[index]
-            elif isinstance(start.value, Tensor):
-                tensor.copy_(start.value.detach())
-            tensors.append(tensor)
-            if not part.is_sparse:
-                grid = own_grids[index] if own_grids else Grid(start.step, offset)
-                # All integers of a kept tensor without a step are zero.
-                grids.append(grid if grid.step else Grid(start.step, grid.offset))
-                speeds.append(start.speed)
-        if part.is_sparse:
-            sparse.append(part.integers(backbone, seed, tensors if known else [], own_grids))
-        else:
-            values += tensors
+                tensor[..., : known[place].shape[-1]] = known[place]
+            grid = known_grids[place] if known_grids else Grid(start.step, start.value)
+            values.append(tensor)
+            # All integers of a kept tensor without a step are zero.
+            grids.append(grid if grid.step else Grid(start.step, grid.offset))
+            speeds.append(start.speed)
     if not is_coded:
-        return [RealParameters(values)]
+        return [_RealParameters(values)]
     if not values:
         return sparse
     # One object for the integers of all tensors: an object per tensor would cost a dozen operations
@@ -296,8 +281,5 @@ def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, present: Coeffic
     # A task that is a head alone goes on under any settings.
     other = main and (main != [spec.parametrisation] or deltas != wanted)
     if other or (present.grids is None) != (spec.bit_price is None):
-        raise InputError(
-            "the task has coefficients of another kind than this learner's settings give "
-            "(granularity, scales, precision, start, tune); update it with the settings that it "
-            "was learned with"
-        )
+        line = "the task has coefficients of another kind than this learner's settings give"
+        raise InputError(f"{line}; update it with the settings that it was learned with")

@@ -8,7 +8,7 @@ masks change the network's weights: W ⊙ (1 + Σ_t α_t M^t).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,8 +18,12 @@ from impresslearn.coefficients.parametrisation import (
     LEVELS_PER_UNIT,
     Coefficients,
     CoefficientSpec,
+    Mixture,
     Parametrisation,
     Start,
+    Starts,
+    Tensors,
+    Weights,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import TensorLayout
@@ -68,9 +72,7 @@ class MaskMixture(Parametrisation):
                 tensors.append(TensorLayout(f"scale.{layer.name}", (layer.units,), around_one=True))
         return tensors
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
+    def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         """Equal alphas: 1/N, or 0 if residual; scales start at 1.
 
         Coded alphas start so that the RMS weight of a layer is the backbone's, or FIRST_GAIN times
@@ -78,31 +80,22 @@ class MaskMixture(Parametrisation):
         """
         if num_masks < 1:
             raise InputError(EMPTY)
+        # 1/N is the paper's uniform prior ("Initialization of α"); on a pretrained network,
+        # 0 is the network itself.
+        alphas = [Start(0.0 if self.residual else 1 / num_masks)] * len(backbone.layers)
         if coded:
             alphas = self._coded_start(backbone, bank, num_masks)
-        else:
-            # 1/N is the paper's uniform prior ("Initialization of α"); on a pretrained network,
-            # 0 is the network itself.
-            alphas = [Start(0.0 if self.residual else 1 / num_masks)] * len(backbone.layers)
         if self.output_scale:
             alphas += [Start(1.0, FIRST_SCALE_STEP)] * len(backbone.layers)
         return alphas
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
-        """Layer name -> effective weights, as `mix` makes them."""
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         alphas, scales = self.mixture(tensors)
         return mix(bank, backbone.weights, alphas, scales, self.residual)
 
-    def mixture(
-        self, tensors: Sequence[Tensor]
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
-        """Alphas, and scales or None."""
-        if not self.output_scale:
-            return tuple(tensors), None
-        half = len(tensors) // 2
-        return tuple(tensors[:half]), tuple(tensors[half:])
+    def mixture(self, tensors: Tensors) -> Mixture:
+        half = len(tensors) // 2 if self.output_scale else len(tensors)
+        return tuple(tensors[:half]), tuple(tensors[half:]) or None
 
     @torch.no_grad()
     def _coded_start(self, backbone: Backbone, bank: MaskBank, num_masks: int) -> list[Start]:
@@ -139,16 +132,10 @@ def mix(
     - frozen: the backbone's maskable weights by layer name.
     - alphas: (N,) or (N, units) per layer; scales: (units,) per layer; residual: see `MaskMixture`.
 
-    Raises InputError for another number of layers, or more masks than there are.
+    Raises InputError for more masks than there are.
     """
-    num_masks = len(alphas[0]) if alphas else 0
-    if len(alphas) != len(bank.layers) or num_masks > len(bank):
-        raise InputError(
-            f"coefficients for {num_masks} masks and {len(alphas)} layers do not fit "
-            f"{len(bank)} masks and {len(bank.layers)} layers"
-        )
     weights = [frozen[layer.name] for layer in bank.layers]
-    bits = [bank.bits(number, num_masks) for number in range(len(bank.layers))]
+    bits = [bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]
     mixed = {}
     for number, product in enumerate(mix_layers(bits, alphas, weights)):
         if residual:
@@ -171,11 +158,10 @@ def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> 
 
 def equal_alphas(bank: MaskBank) -> list[Tensor]:
     """α = 1/N for each mask, (N,) per layer. Raises InputError without masks."""
-    count = len(bank)
-    if not count:
+    if not len(bank):
         raise InputError(EMPTY)
-    equal = torch.full((count,), 1 / count, dtype=torch.float32, device=bank.device)
-    return [equal.clone() for _ in bank.layers]
+    ones = torch.ones(len(bank), dtype=torch.float32, device=bank.device)
+    return [ones / len(bank) for _ in bank.layers]
 
 
 def mixture_of(shares: Tensor, layers: Sequence[MaskableLayer]) -> Coefficients:
@@ -187,8 +173,8 @@ def _rms(tensor: Tensor) -> float:
     return float(tensor.float().square().mean().sqrt())
 
 
-def _maker(per_unit: bool) -> Callable[[CoefficientSpec], MaskMixture]:
-    return lambda spec: MaskMixture(per_unit, spec.output_scale, spec.residual)
+def _made(spec: CoefficientSpec) -> MaskMixture:
+    return MaskMixture(spec.granularity == "unit", spec.output_scale, spec.residual)
 
 
-register_parametrisation(MaskMixture, {"layer": _maker(False), "unit": _maker(True)})
+register_parametrisation(MaskMixture, {"layer": _made, "unit": _made})

@@ -9,7 +9,7 @@ start at 0. The forward pass uses n rounded; the gradient passes the rounding (s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,8 @@ from impresslearn.coefficients.coding import LARGEST, LARGEST_STEP, SMALLEST_STE
 from impresslearn.coefficients.parametrisation import (
     CoefficientSpec,
     Parametrisation,
+    Tensors,
+    Weights,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import Grid, TensorLayout
@@ -61,15 +63,10 @@ class Multipliers(Parametrisation):
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """A matrix (units, fan_in) per layer."""
-        return [
-            TensorLayout(f"multiple.{layer.name}", (layer.units, layer.fan_in), sparse=True)
-            for layer in backbone.layers
-        ]
+        shapes = [(layer.name, (layer.units, layer.fan_in)) for layer in backbone.layers]
+        return [TensorLayout(f"multiple.{name}", shape, sparse=True) for name, shape in shapes]
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
-        """Layer name -> W ⊙ multiples."""
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         changed = {}
         for layer, multiple in zip(backbone.layers, tensors, strict=True):
             frozen = backbone.weights[layer.name]
@@ -90,14 +87,10 @@ class Multipliers(Parametrisation):
 class SparseIntegerMultipliers:
     """The multiples of all layers under optimisation.
 
-    - backbone: the frozen network, whose layers and weights they belong to.
-    - residual: see `Multipliers`.
-    - seed: of the random mask that they start from.
-
-    The price approximates what `coding` will write: the position of a nonzero number by the
-    densities of its row and column, and its size by a geometric law, both as they are at this
-    moment. It is linear in |n| up to 1 and beyond, so that numbers which do not earn their bits go
-    to 0.
+    They start from a random mask that the seed draws, or, `residual`, from zeros. The price
+    approximates what `coding` will write: the position of a nonzero number by the densities of its
+    row and column, and its size by a geometric law, both as they are at this moment. It is linear
+    in |n| up to 1 and beyond, so that numbers which do not earn their bits go to 0.
     """
 
     def __init__(self, backbone: Backbone, residual: bool, seed: int) -> None:
@@ -118,10 +111,7 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def set(self, values: Sequence[Tensor], steps: Sequence[float]) -> None:
-        """Starts at the multiples of a task, (units, fan_in) per layer, and their steps.
-
-        Zeros stay where they were drawn, as long as that is rounded to 0.
-        """
+        """Starts at a task's multiples and steps; zeros stay where they were drawn, below 0.5."""
         # A layer whose numbers are all zero has kept no step.
         known = torch.tensor(steps, dtype=torch.float32, device=self._first.device)
         self._first.copy_(torch.where(known > 0, known, self._first))
@@ -149,10 +139,7 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
-        """The values and their grids as they are kept.
-
-        dead_zone: see `rounded_to_zero`.
-        """
+        """The values and their grids as they are kept; dead_zone: see `rounded_to_zero`."""
         steps = self._scaled_steps()
         exact = self._exact().clamp(-LARGEST if self._residual else 0, LARGEST)
         values = self._scaled(rounded_to_zero(exact, dead_zone), steps)
@@ -189,8 +176,7 @@ class SparseIntegerMultipliers:
         return exact.clamp(-LARGEST if self._residual else 0, LARGEST).round()
 
     def _scaled_steps(self) -> Tensor:
-        exact = (self._steps.exp() * self._first).clamp(SMALLEST_STEP, LARGEST_STEP)
-        return rounded_steps(exact)
+        return rounded_steps((self._steps.exp() * self._first).clamp(SMALLEST_STEP, LARGEST_STEP))
 
     def _scaled(self, integers: Tensor, steps: Tensor) -> list[Tensor]:
         parts = parts_of(integers, self._shapes)
@@ -215,10 +201,8 @@ def _made(spec: CoefficientSpec) -> Multipliers:
     if spec.output_scale:
         raise InputError("numbers on single weights need no scales; leave out output_scale")
     if spec.bit_price is None:
-        raise InputError(
-            'granularity="weight" has a number for each weight, which must be coded; set '
-            'precision="coded"'
-        )
+        line = 'granularity="weight" has a number for each weight, which must be coded'
+        raise InputError(f'{line}; set precision="coded"')
     return Multipliers(spec.residual)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,8 +32,6 @@ from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics, remeasured
 
 Floats = NDArray[np.float64]
-# The means and variances that every task starts from, and the norms' ε.
-Origin = tuple[Floats, Floats, Floats | float]
 MEAN_STEP = 0.5  # step of means, in deviations
 DEVIATION_STEP = 0.2  # step of the natural logarithms of deviations
 FEWEST_MEASURED = 16
@@ -71,9 +70,7 @@ def store_statistics(
 ) -> StoredStatistics:
     """A task's statistics as a precision keeps them: as gathered, or under "coded" rounded.
 
-    - gathered: by buffer name, from training.
-    - weights: layer name -> the weights that the task computes with.
-    - examples: the task's training examples, to measure each layer behind rounded ones.
+    weights, examples: of the task, to measure each layer behind rounded ones.
     """
     if precision != "coded":
         return StoredStatistics(gathered)
@@ -81,35 +78,58 @@ def store_statistics(
     tensors = first.tensors if isinstance(first, Inputs) else [first]
     size = max(1, sum(tensor[:1].numel() for tensor in tensors))
     inputs = some_inputs(examples, max(FEWEST_MEASURED, MEASURED_NUMBERS // size))
-    initial = backbone.initial_statistics()
-    epsilons = {prefix: norm.eps for prefix, norm in batch_norms(backbone.module)}
+    origins = {origin.prefix: origin for origin in _origins(backbone)}
 
     def settle(prefix: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        first_means = _floats(initial[f"{prefix}running_mean"])
-        start = first_means, _floats(initial[f"{prefix}running_var"]), epsilons[prefix]
-        means, variances = _values(start, *_levels(start, _floats(mean), _floats(variance)))
+        levels = origins[prefix].levels(mean.cpu().numpy(), variance.cpu().numpy())
+        means, variances = origins[prefix].values(*levels)
         return torch.from_numpy(means).to(mean), torch.from_numpy(variances).to(variance)
 
     return coded_statistics(backbone, remeasured(backbone, weights, inputs, settle), gathered)
 
 
+@np.errstate(invalid="ignore")
 def coded_statistics(
     backbone: Backbone, statistics: Statistics, otherwise: Statistics
 ) -> StoredStatistics:
     """Statistics rounded and coded; `otherwise` where the integers do not reach."""
-    code = _encoded(backbone, statistics)
-    if code is not None:
+    shifts, logarithms, medians = [], [], []
+    for origin in _origins(backbone):
+        shift, logarithm = origin.levels(*origin.moments(statistics))
+        median = np.rint(np.median(logarithm))
+        shifts.append(shift)
+        logarithms.append(logarithm - median)
+        medians.append(median)
+    numbers = [np.concatenate(shifts), np.concatenate(logarithms), np.array(medians)]
+    # NaN and infinities fail this comparison too.
+    if all((np.abs(values) <= LARGEST).all() for values in numbers):
+        code = encode_levels([values.astype(np.int64) for values in numbers])
         with suppress(ValueError):  # rounded up to more than their dtype holds
             return restore_statistics(backbone, code, coded=True)
     return StoredStatistics(otherwise)
 
 
 def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> StoredStatistics:
-    """Statistics from their content, coded or not; the network fixes how many there are.
-
-    Raises ValueError for a damaged content, one of another network, and impossible values.
-    """
-    values = (_decoded if coded else _unpacked)(backbone, content)
+    """Statistics from their content. Raises ValueError for a damaged one or another network's."""
+    values, place = backbone.initial_statistics(), 0
+    if coded:
+        origins = _origins(backbone)
+        sizes = [len(origin.means) for origin in origins]
+        shapes = [(sum(sizes),), (sum(sizes),), (len(sizes),)]
+        (shifts, logarithms, medians), _ = decode_levels(content, shapes)
+        for origin, size, median in zip(origins, sizes, medians, strict=True):
+            own = slice(place, place + size)
+            moments = origin.values(shifts[own], logarithms[own] + median)
+            for name, moment in zip(origin.names, moments, strict=True):
+                values[name] = torch.from_numpy(moment).to(values[name])
+            place += size
+    elif len(content) != sum(like.nbytes for like in values.values()):
+        raise ValueError("norm statistics of another network")
+    else:
+        for name, like in values.items():
+            piece = bytearray(content[place : place + like.nbytes])
+            values[name] = torch.frombuffer(piece, dtype=like.dtype).view(like.shape).to(like)
+            place += like.nbytes
     for name, value in values.items():
         is_negative = name.endswith("running_var") and (value < 0).any()
         if is_negative or not value.isfinite().all():
@@ -126,83 +146,36 @@ def statistics_bytes(statistics: Mapping[str, Tensor]) -> bytes:
     return bytes(content)
 
 
-def _unpacked(backbone: Backbone, content: bytes) -> Statistics:
-    initial, place, values = backbone.initial_statistics(), 0, {}
-    if len(content) != sum(like.nbytes for like in initial.values()):
-        raise ValueError("norm statistics of another network")
-    for name, like in initial.items():
-        piece = bytearray(content[place : place + like.nbytes])
-        values[name] = torch.frombuffer(piece, dtype=like.dtype).view(like.shape).to(like.device)
-        place += like.nbytes
-    return values
+class _Origin:
+    """Where the channels of one norm start: their means, and deviations with the norm's ε."""
+
+    def __init__(self, prefix: str, epsilon: float, initial: Statistics) -> None:
+        self.prefix, self._epsilon = prefix, epsilon
+        self.names = f"{prefix}running_mean", f"{prefix}running_var"
+        self.means, variances = self.moments(initial)
+        self._deviations = np.sqrt(variances + epsilon)
+
+    def moments(self, statistics: Statistics) -> list[Floats]:
+        """The means and the variances of its channels."""
+        return [statistics[name].detach().cpu().double().numpy() for name in self.names]
+
+    @np.errstate(all="ignore")
+    def levels(self, means: Floats, variances: Floats) -> tuple[Floats, Floats]:
+        """The nearest integers of means and of logarithms; NaN or infinite where none is near."""
+        ratios = np.sqrt(variances + self._epsilon) / self._deviations
+        logarithms = np.rint(np.log(ratios) / DEVIATION_STEP)
+        deviations = self._deviations * np.exp(DEVIATION_STEP * logarithms)
+        return np.rint((means - self.means) / deviations / MEAN_STEP), logarithms
+
+    @np.errstate(all="ignore")
+    def values(self, shifts: Any, logarithms: Any) -> tuple[Floats, Floats]:
+        """The means and variances that integers stand for."""
+        deviations = self._deviations * np.exp(DEVIATION_STEP * logarithms)
+        means = self.means + MEAN_STEP * shifts * deviations
+        return means, np.maximum(deviations**2 - self._epsilon, 0.0)
 
 
-def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
-    """Integers and their medians; None where there are larger ones than can be coded."""
-    start, counts = _start_of(backbone)
-    shifts, logarithms = _levels(start, *_moments(statistics))
-    medians = []
-    with np.errstate(invalid="ignore"):
-        for layer in np.split(logarithms, np.cumsum(counts)[:-1]):
-            medians.append(np.rint(np.median(layer)))
-        logarithms -= np.repeat(medians, counts)
-    # NaN and infinities fail this comparison too.
-    if not (np.abs(np.concatenate([shifts, logarithms, medians])) <= LARGEST).all():
-        return None
-    levels = [values.astype(np.int64) for values in (shifts, logarithms, np.array(medians))]
-    return encode_levels(levels)
-
-
-def _decoded(backbone: Backbone, content: bytes) -> Statistics:
-    start, counts = _start_of(backbone)
-    channels = sum(counts)
-    shapes = [(channels,), (channels,), (len(counts),)]
-    (shifts, logarithms, medians), _ = decode_levels(content, shapes)
-    logarithms += np.repeat(medians, counts)
-    means, variances = _values(start, shifts.astype(np.float64), logarithms.astype(np.float64))
-    statistics, place = {}, 0
-    for name, like in backbone.initial_statistics().items():
-        moments = variances if name.endswith("running_var") else means
-        statistics[name] = torch.from_numpy(moments[place : place + len(like)]).to(like)
-        place += len(like) if name.endswith("running_var") else 0  # a layer's variance is last
-    return statistics
-
-
-def _levels(origin: Origin, means: Floats, variances: Floats) -> tuple[Floats, Floats]:
-    """The nearest integers of means and of logarithms; NaN or infinite where none is near."""
-    first_means, first_variances, epsilon = origin
-    with np.errstate(all="ignore"):
-        first = np.sqrt(first_variances + epsilon)
-        logarithms = np.rint(np.log(np.sqrt(variances + epsilon) / first) / DEVIATION_STEP)
-        deviations = first * np.exp(DEVIATION_STEP * logarithms)
-        return np.rint((means - first_means) / deviations / MEAN_STEP), logarithms
-
-
-def _values(origin: Origin, shifts: Floats, logarithms: Floats) -> tuple[Floats, Floats]:
-    """The means and variances that integers stand for."""
-    first_means, first_variances, epsilon = origin
-    with np.errstate(all="ignore"):
-        deviations = np.sqrt(first_variances + epsilon) * np.exp(DEVIATION_STEP * logarithms)
-        means = first_means + MEAN_STEP * shifts * deviations
-        return means, np.maximum(deviations**2 - epsilon, 0.0)
-
-
-def _start_of(backbone: Backbone) -> tuple[Origin, list[int]]:
-    """Where all channels of a network start, and the number of channels of each norm."""
-    counts, epsilons = [], []
-    for _, norm in batch_norms(backbone.module):
-        if norm.running_mean is not None:
-            counts.append(norm.num_features)
-            epsilons.append(norm.eps)
-    means, variances = _moments(backbone.initial_statistics())
-    return (means, variances, np.repeat(epsilons, counts)), counts
-
-
-def _moments(statistics: Statistics) -> tuple[Floats, Floats]:
-    """Means and variances of all channels, of statistics in the order of a network's norms."""
-    values = [_floats(value) for value in statistics.values()]
-    return np.concatenate(values[::2]), np.concatenate(values[1::2])
-
-
-def _floats(values: Tensor) -> Floats:
-    return values.detach().cpu().double().numpy()
+def _origins(backbone: Backbone) -> list[_Origin]:
+    initial, norms = backbone.initial_statistics(), batch_norms(backbone.module)
+    known = [(prefix, norm) for prefix, norm in norms if norm.running_mean is not None]
+    return [_Origin(prefix, norm.eps, initial) for prefix, norm in known]

@@ -12,12 +12,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from impresslearn.checks import check_choice, check_number
+from impresslearn.checks import check_choice
 from impresslearn.coefficients.quantisation import (
     Grid,
     Grids,
@@ -28,7 +28,7 @@ from impresslearn.coefficients.quantisation import (
 from impresslearn.errors import InputError, StoreError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.layers import TUNED, TunedKind
+from impresslearn.networks.layers import TunedKind
 
 # Coded integers are trained at this multiple of the recipe's learning rate.
 LEVELS_PER_UNIT = 10.0
@@ -58,33 +58,33 @@ class CoefficientSpec:
     parametrisation: Parametrisation = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for kind in self.tune:
-            if kind not in TUNED:
-                raise InputError(f"tune must name {' and '.join(TUNED)} only, got {kind!r}")
         try:
             check_choice("granularity", self.granularity, _MAKERS)
         except InputError as error:
             own = "; if it is your own, import its module" * isinstance(self.granularity, str)
             raise InputError(f"{error}{own}") from None
-        if self.bit_price is not None:
-            check_number("bit_price", self.bit_price, 0.0)
         # Made here, so that settings that do not go together fail at once.
-        object.__setattr__(self, "parametrisation", _MAKERS[self.granularity](self))
+        object.__setattr__(self, "parametrisation", _MAKERS[self.granularity][1](self))
 
 
 @dataclass(frozen=True)
 class Start:
     """How a tensor starts to be learned.
 
-    - value: a number for all places, or a tensor.
-    - step: the first step of the grid under "coded". The grid's offset is `value` if that is a
-      number, and 0 if it is a tensor.
-    - speed: under "coded", the multiple of the learning rate at which its integers are trained.
+    - value: of all its places, and the offset of its grid under "coded".
+    - step: the first step of the grid.
+    - speed: under "coded" the multiple of the learning rate at which its integers are trained.
     """
 
-    value: float | Tensor
+    value: float
     step: float = 0.1
     speed: float = LEVELS_PER_UNIT
+
+
+Starts = Sequence[Start]
+Tensors = Sequence[Tensor]
+Weights = dict[str, Tensor]  # by the parameter's name
+Mixture = tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]  # coefficients, and scales
 
 
 class Parametrisation(ABC):
@@ -107,34 +107,23 @@ class Parametrisation(ABC):
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """The tensors that a task keeps."""
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
+    def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         """How each tensor starts, () for zeros; coded: whether as integers on a grid."""
         return ()
 
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
+    def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         """The parameters that the task computes with, by name, differentiable in the tensors."""
         return {}
 
-    def mixture(
-        self, tensors: Sequence[Tensor]
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+    def mixture(self, tensors: Tensors) -> Mixture:
         """Coefficients of masks and their scales per layer, if these tensors are such."""
         return (), None
 
     def integers(
         self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
     ) -> Any:
-        """Its own integers under training, with the methods of `QuantizedParameters`, if sparse.
-
-        - present, grids: of a task to go on from, or empty.
-        """
-        raise NotImplementedError(
-            f"parametrisation {self.kind!r} sets is_sparse but has no method integers"
-        )
+        """Integers under training like `QuantizedParameters`, if sparse; present: to go on from."""
+        raise NotImplementedError(f"{type(self).__name__} sets is_sparse and needs this method")
 
 
 @dataclass(frozen=True)
@@ -180,25 +169,18 @@ class Coefficients:
 
     def tensors(self) -> Iterator[Tensor]:
         """All tensors, part after part."""
-        for tensors in self.numbers:
-            yield from tensors
+        return chain(*self.numbers)
 
-    def _mixture(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+    def _mixture(self) -> Mixture:
         for part, tensors in zip(self.parts, self.numbers, strict=True):
-            alphas, scales = part.mixture(tensors)
-            if alphas:
-                return alphas, scales
+            if (mixture := part.mixture(tensors))[0]:
+                return mixture
         return (), None
 
 
 @dataclass(frozen=True)
 class StoredCoefficients:
-    """The numbers of one task as a store keeps them.
-
-    - precision: what `content` was rounded to.
-    - parts, num_masks: as in `Coefficients`; num_classes: of the task.
-    - content: all tensors as `encode_tensors` writes them.
-    """
+    """The numbers of one task as a store keeps them; content: what `encode_tensors` wrote."""
 
     precision: str
     parts: tuple[Parametrisation, ...]
@@ -212,10 +194,7 @@ class StoredCoefficients:
         return len(self.content)
 
     def restore(self, backbone: Backbone) -> Coefficients:
-        """The coefficients as float32 tensors on the backbone's device.
-
-        Raises ValueError for a damaged code.
-        """
+        """The float32 tensors on the backbone's device. Raises ValueError for a damaged code."""
         layouts = layouts_of(self.parts, backbone, self.num_masks, self.num_classes)
         tensors, grids = decode_tensors(self.content, list(chain(*layouts)), self.precision)
         moved = [tensor.to(backbone.device) for tensor in tensors]
@@ -239,11 +218,9 @@ def layouts_of(
     return [part.layout(backbone, num_masks, num_classes) for part in parts]
 
 
-def task_weights(
-    bank: MaskBank, backbone: Backbone, coefficients: Coefficients
-) -> dict[str, Tensor]:
+def task_weights(bank: MaskBank, backbone: Backbone, coefficients: Coefficients) -> Weights:
     """All that a task computes with in place of the network's own parameters, by name."""
-    weights: dict[str, Tensor] = {}
+    weights: Weights = {}
     for part, tensors in zip(coefficients.parts, coefficients.numbers, strict=True):
         weights |= part.weights(backbone, bank, tensors)
     return weights
@@ -254,17 +231,14 @@ Value = TypeVar("Value")
 
 def grouped(values: Sequence[Value], sizes: Sequence[Sequence]) -> tuple[tuple[Value, ...], ...]:
     """Values in consecutive groups as long as the sequences of `sizes`."""
-    groups, place = [], 0
-    for group in sizes:
-        groups.append(tuple(values[place : place + len(group)]))
-        place += len(group)
-    return tuple(groups)
+    left = iter(values)
+    return tuple(tuple(islice(left, len(group))) for group in sizes)
 
 
 Maker = Callable[[CoefficientSpec], Parametrisation]
-_MAKERS: dict[str, Maker] = {}
 _KINDS: dict[str, type[Parametrisation]] = {}
-_KIND_OF: dict[str, str] = {}  # value of `granularity` -> `kind` of the class that registered it
+# For each value of `granularity` the kind that registered it, and its maker.
+_MAKERS: dict[str, tuple[str, Maker]] = {}
 
 
 def register_parametrisation(
@@ -280,21 +254,17 @@ def register_parametrisation(
     """
     if _KINDS.get(kind.kind, kind).__qualname__ != kind.__qualname__:
         raise InputError(f"a parametrisation {kind.kind!r} is registered already; rename yours")
-    for name in makers or {}:
-        if _KIND_OF.get(name, kind.kind) != kind.kind:
+    own = {name: (kind.kind, maker) for name, maker in (makers or {}).items()}
+    for name in own:
+        if _MAKERS.get(name, (kind.kind,))[0] != kind.kind:
             raise InputError(f"granularity {name!r} is registered already; choose another name")
-    for name in makers or {}:
-        _KIND_OF[name] = kind.kind
     _KINDS[kind.kind] = kind
-    _MAKERS.update(makers or {})
+    _MAKERS.update(own)
 
 
 def to_plain(parts: Sequence[Parametrisation]) -> list[dict[str, Any]]:
     """Parametrisations as JSON values."""
-    plain = []
-    for part in parts:
-        plain.append({"kind": part.kind, **asdict(part)})  # type: ignore[call-overload]
-    return plain
+    return [{"kind": part.kind, **asdict(part)} for part in parts]  # type: ignore[call-overload]
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...]:
@@ -302,12 +272,10 @@ def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...
     parts = []
     for settings in plain:
         # JSON has no tuples, and frozen dataclasses hold nothing else.
-        fields = {}
-        for name, value in settings.items():
-            fields[name] = tuple(value) if isinstance(value, list) else value
-        kind = fields.pop("kind")
-        if kind not in _KINDS:
-            line = f"the parametrisation {kind!r} is not registered; import what registers it"
-            raise StoreError(line)
-        parts.append(_KINDS[kind](**fields))
+        pairs = settings.items()
+        fields = {name: tuple(v) if isinstance(v, list) else v for name, v in pairs}
+        if (kind := _KINDS.get(str(fields.pop("kind")))) is None:
+            line = f"the parametrisation {settings['kind']!r} is not registered"
+            raise StoreError(f"{line}; import what registers it")
+        parts.append(kind(**fields))
     return tuple(parts)

@@ -27,8 +27,8 @@ from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # from most to fewest bits
-# Bits per integer; under "coded" only for numbers that training did not leave on a grid.
-_BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
+# The largest integers; under "coded" only of numbers that training did not leave on a grid.
+_TOPS = {"int8": 127, "int5": 15, "int4": 7, "coded": 7}
 OF_ANOTHER = "coefficients of another network"
 
 
@@ -75,7 +75,6 @@ def encode_tensors(
     """Rounds tensors to a precision and writes them, one after another.
 
     - tensors: floats of any device, in the order of `layouts`.
-    - precision: one of `PRECISIONS`.
     - grids: under "coded" the grid of each tensor that training left them on; None finds one.
     - largest: under "coded" without grids the largest integer, 7 by default.
 
@@ -90,18 +89,21 @@ def encode_tensors(
             raise InputError("coefficients hold NaN or infinite values and cannot be stored")
         arrays.append(values)
     if precision == "coded":
-        return _encode_coded(arrays, layouts, grids, largest or _top(_BITS["coded"]))
+        return _encode_coded(arrays, layouts, grids, largest or _TOPS["coded"])
     content = bytearray()
     for values, layout in zip(arrays, layouts, strict=True):
-        if precision not in _BITS:
+        if precision not in _TOPS:
             content += (values if precision == "float32" else _float16(values)).tobytes()
             continue
-        bits, top = _BITS[precision], _top(_BITS[precision])
+        top = _TOPS[precision]
+        bits = top.bit_length() + 1
         offset = _float16((values.max() + values.min()) / 2 if layout.around_one else 0.0)
         # A column for each place in all dimensions but the first.
         columns = (values - np.float32(offset)).reshape(len(values), -1)
         steps = best_steps(columns, top)
-        content += _pack(_round(columns, steps, top) + top, bits) + steps.tobytes()
+        levels = _round(columns, steps, top).reshape(-1, 1) + top
+        spread = (levels >> np.arange(bits - 1, -1, -1)) & 1  # most significant first
+        content += np.packbits(spread.astype(np.uint8)).tobytes() + steps.tobytes()
         content += offset.tobytes() if layout.around_one else b""
     return bytes(content)
 
@@ -109,22 +111,21 @@ def encode_tensors(
 def decode_tensors(
     content: bytes, layouts: Sequence[TensorLayout], precision: str
 ) -> tuple[list[Tensor], Grids | None]:
-    """The float32 tensors of `encode_tensors`, and under "coded" their grids.
-
-    Raises ValueError for bytes of other tensors, and for a damaged code.
-    """
+    """Float32 tensors, and under "coded" their grids. Raises ValueError for damaged bytes."""
     if precision == "coded":
         return _decode_coded(content, layouts)
     source = io.BytesIO(content)
     tensors = []
     for layout in layouts:
         count = prod(layout.shape)
-        if precision not in _BITS:
+        if precision not in _TOPS:
             values = _read(source, count, precision).astype(np.float32)
         else:
-            bits = _BITS[precision]
+            top = _TOPS[precision]
+            bits = top.bit_length() + 1
             packed = _read(source, -(-count * bits // 8), "uint8")
-            levels = _unpack(packed, bits, count) - _top(bits)
+            spread = np.unpackbits(packed, count=bits * count).reshape(count, bits)
+            levels = spread.astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1)) - top
             steps = _read(source, prod(layout.shape[1:])).astype(np.float32)
             offset = _read(source, 1).astype(np.float32) if layout.around_one else np.float32(0)
             values = levels.reshape(-1, len(steps)).astype(np.float32) * steps + offset
@@ -150,15 +151,12 @@ def rounded_tensors(
     - grids, largest, errors: see `encode_tensors`.
     """
     layouts = []
-    for place, tensor in enumerate(tensors):
-        left = len(tensors) - place
-        kind = left <= offsets, left <= matrices
+    for place, tensor in enumerate(tensors, -len(tensors)):  # from the end
+        kind = place >= -offsets, place >= -matrices
         layouts.append(TensorLayout(str(place), tuple(tensor.shape), *kind))
     content = encode_tensors(tensors, layouts, precision, grids, largest)
-    rounded, _ = decode_tensors(content, layouts, precision)
-    for place, tensor in enumerate(tensors):
-        rounded[place] = rounded[place].to(tensor.device)
-    return rounded, len(content)
+    pairs = zip(decode_tensors(content, layouts, precision)[0], tensors, strict=True)
+    return [rounded.to(tensor.device) for rounded, tensor in pairs], len(content)
 
 
 def check_largest(largest: int | None, precision: str) -> int | None:
@@ -232,32 +230,14 @@ def _decode_coded(content: bytes, layouts: Sequence[TensorLayout]) -> tuple[list
     return tensors, tuple(grids)
 
 
-def _top(bits: int) -> int:
-    """The largest integer, in magnitude, of a number of bits."""
-    return 2 ** (bits - 1) - 1
-
-
 def _float16(values: Any) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = np.asarray(values).astype(np.float16)
     if not np.isfinite(rounded).all():
-        raise InputError(
-            f"a coefficient or rounding step of {np.abs(values).max():.3g} is too large for float16"
-        )
+        line = f"a coefficient or rounding step of {np.abs(values).max():.3g}"
+        raise InputError(f"{line} is too large for float16")
     return rounded
 
 
 def _round(columns: np.ndarray, steps: np.ndarray, top: int) -> np.ndarray:
     return np.clip(np.rint(columns / steps.astype(np.float32)), -top, top).astype(np.int64)
-
-
-def _pack(levels: np.ndarray, bits: int) -> bytes:
-    """Non-negative integers below 2**bits, `bits` bits each, most significant first."""
-    flat = levels.reshape(-1, 1)
-    spread = (flat >> np.arange(bits - 1, -1, -1)) & 1
-    return np.packbits(spread.astype(np.uint8).ravel()).tobytes()
-
-
-def _unpack(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    spread = np.unpackbits(packed, count=bits * count)
-    return spread.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1))

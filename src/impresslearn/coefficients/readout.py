@@ -12,18 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.coding import (
-    LARGEST,
-    LARGEST_STEP,
-    SMALLEST_STEP,
-    coded_bits,
-    nearest_steps,
-)
+from impresslearn.coefficients import coding
+from impresslearn.coefficients.coding import LARGEST, coded_bits, nearest_steps
 from impresslearn.coefficients.deltas import head_layouts
 from impresslearn.coefficients.parametrisation import (
     Coefficients,
@@ -57,8 +53,7 @@ class Readout(Parametrisation):
     """A head over features of several networks: weights (features, K), and perhaps a bias (K,).
 
     - num_features: the number of features that it reads.
-    - projection: the number of the learner's `Projection` that gives them; 0 for the features
-      themselves.
+    - projection: the number of the `Projection` that gives them; 0 for the features themselves.
     - residual: whether the features of the network itself come before those under its masks.
     """
 
@@ -71,7 +66,6 @@ class Readout(Parametrisation):
     closed_form = True
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
-        """The weights, and the bias where the network's last layer has one."""
         return head_layouts(backbone, self.kind, self.num_features, num_classes)
 
 
@@ -120,12 +114,9 @@ class Projection:
 
 def without_readout(coefficients: Coefficients) -> Coefficients | None:
     """What a task changes in the network before its readout, which comes last; None for nothing."""
-    *parts, _ = coefficients.parts
-    *numbers, last = coefficients.numbers
-    if not parts:
-        return None
+    parts, (*numbers, last) = coefficients.parts[:-1], coefficients.numbers
     grids = coefficients.grids[: -len(last)] if coefficients.grids else None
-    return Coefficients(tuple(parts), tuple(numbers), coefficients.num_masks, grids)
+    return Coefficients(parts, tuple(numbers), coefficients.num_masks, grids) if parts else None
 
 
 def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> list[Tensor]:
@@ -139,8 +130,7 @@ def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> l
 class ReadoutFit:
     """The best readout of features: the regression is done once, its roundings are chosen from.
 
-    - features: (n, f).
-    - targets: class indices (n,).
+    - features, targets: (n, f) and class indices (n,).
     - projection: of the features; None for the features themselves.
     - bias: whether there is one.
 
@@ -156,12 +146,12 @@ class ReadoutFit:
         projection: Projection | None,
         bias: bool,
     ) -> None:
-        self._features, self._targets = features, targets.cpu().numpy()
-        self._projection = projection
-        self._table = _table(features if projection is None else features @ projection.matrix)
-        self._num_classes, self._bias = num_classes, bias
+        self._given, self._classes, self._bias = (features, targets), num_classes, bias
+        self._matrix = None if projection is None else projection.matrix
+        self.is_projected = projection is not None
+        self._table = _table(features if self._matrix is None else features @ self._matrix)
         # Components come in the order of their importance: a half, a quarter or an eighth may do.
-        self._parts = [1] if projection is None else [1, 2, 4, 8]
+        self._parts = [1, 2, 4, 8] if self.is_projected else [1]
         self._regressions: dict[int, Regression] = {}
         self._tried: dict[tuple[int, float], Rounding] = {}
 
@@ -171,39 +161,24 @@ class ReadoutFit:
         A projection to fewer components loses some of what features tell, so with a bit or more for
         each weight of the features it is done without.
         """
-        matrix = None if self._projection is None else self._projection.matrix
-        if matrix is None or matrix.shape[0] == matrix.shape[1]:
+        if self._matrix is None or self._matrix.shape[0] == self._matrix.shape[1]:
             return self
-        if max_bits < matrix.shape[0] * self._num_classes:
-            return self
-        return self._unprojected
+        return self if max_bits < len(self._matrix) * self._classes else self._unprojected
 
     @cached_property
     def _unprojected(self) -> ReadoutFit:
-        targets = torch.from_numpy(self._targets)
-        return ReadoutFit(
-            self._features, targets, self._num_classes, projection=None, bias=self._bias
-        )
-
-    @property
-    def is_projected(self) -> bool:
-        """Whether the features are projected."""
-        return self._projection is not None
+        return ReadoutFit(*self._given, self._classes, projection=None, bias=self._bias)
 
     def exact(self) -> tuple[Tensor, ...]:
         """Weights (f, K), and perhaps a bias (K,), before rounding."""
         fitted = self._regression(1)
         weights = fitted.scale * fitted.weights
-        return _tensors(weights, fitted.shift - fitted.mean @ weights, self._bias)
+        return self._tensors(weights, fitted.shift - fitted.mean @ weights)
 
     def rounded(
         self, bit_price: float, max_bits: float | None = None
     ) -> tuple[tuple[Tensor, ...], Grids]:
-        """Weights (f, K), perhaps a bias (K,), and the grids on which they lie.
-
-        - bit_price: as in `CoefficientSpec`.
-        - max_bits: of the weights' code, approximately; None for any number.
-        """
+        """Weights, perhaps a bias, and their grids; max_bits: of the code of weights, about."""
         best = min(self._roundings(STEPS), key=lambda rounding: rounding.cost(bit_price))
         if max_bits is not None and best.bits > max_bits:
             # Fine steps, as the budget and not the price decides which is the best.
@@ -214,38 +189,34 @@ class ReadoutFit:
         weights, grids = best.step * best.levels, [Grid(best.step, 0.0)]
         shift = best.fitted.shift - best.fitted.mean @ weights
         if self._bias:
-            shift, grid = _rounded_bias(shift)
-            grids.append(grid)
-        return _tensors(weights, shift, self._bias), tuple(grids)
+            shift -= np.median(shift)  # which all logits share and no prediction needs
+            unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
+            if unit > COARSEST:
+                line = "the features of the network vary little about a large mean"
+                raise InputError(f"{line}, which is lost in a code; standardise the inputs")
+            unit = float(nearest_steps(unit))
+            shift = unit * np.clip(np.round(shift / unit), -LARGEST, LARGEST)
+            grids.append(Grid(unit, 0.0))
+        return self._tensors(weights, shift), tuple(grids)
+
+    def _tensors(self, weights: np.ndarray, shift: np.ndarray) -> tuple[Tensor, ...]:
+        arrays = (weights, shift) if self._bias else (weights,)
+        return tuple(torch.from_numpy(array.astype(np.float32)) for array in arrays)
 
     def _roundings(self, steps: np.ndarray) -> list[Rounding]:
         """The weights of each part of the features, rounded to each of the steps."""
         roundings = []
-        for part in self._parts:
-            fitted = self._regression(part)
-            size = math.sqrt((fitted.weights**2).mean()) or 1.0
-            if not SMALLEST_STEP <= fitted.scale * size <= LARGEST_STEP:
-                raise InputError(f"the features of these examples {UNSUITED}")
-            for factor in map(float, steps):
-                if (part, factor) not in self._tried:
-                    # The step is of the weights of features before scaling, as a store keeps them.
-                    step = float(nearest_steps(fitted.scale * (factor * size)))
-                    exact = fitted.scale * fitted.weights / step
-                    levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
-                    rounding = Rounding(coded_bits(levels), step, levels, fitted, self._targets)
-                    self._tried[part, factor] = rounding
-                roundings.append(self._tried[part, factor])
+        for key in product(self._parts, steps.tolist()):
+            if key not in self._tried:
+                self._tried[key] = self._regression(key[0]).rounded(key[1])
+            roundings.append(self._tried[key])
         return roundings
 
     def _regression(self, part: int) -> Regression:
         if part not in self._regressions:
             table = self._table[:, : max(1, self._table.shape[1] // part)]
-            mean = table.mean(axis=0) if self._bias else np.zeros(table.shape[1])
-            length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
-            scale = FEATURE_NORM / length if length else 1.0
-            scaled = scale * (table - mean)
-            weights, shift = _regressed(scaled, self._targets, self._num_classes, self._bias)
-            self._regressions[part] = Regression(scaled, scale, mean, weights, shift)
+            targets = self._given[1].cpu().numpy()
+            self._regressions[part] = Regression.of(table, targets, self._classes, self._bias)
         return self._regressions[part]
 
 
@@ -254,17 +225,37 @@ class Regression:
     """Features (n, f) less their mean and scaled, and the weights (f, K) and bias (K,) on them."""
 
     features: np.ndarray
+    targets: np.ndarray
     scale: float
     mean: np.ndarray
     weights: np.ndarray
     shift: np.ndarray
 
-    def objective(self, weights: np.ndarray, targets: np.ndarray) -> float:
-        """The cross-entropy of all examples in nats, and the L2 penalty."""
-        logits = self.features @ weights + self.shift
-        right = logits[np.arange(len(logits)), targets]
-        total = torch.from_numpy(logits).logsumexp(1).numpy()
-        return float((total - right).sum() + (weights**2).sum() / (2 * C))
+    @classmethod
+    def of(cls, table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool) -> Regression:
+        """The best weights and bias; the bias is 0 if there is to be none."""
+        mean = table.mean(axis=0) if bias else np.zeros(table.shape[1])
+        length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
+        scale = FEATURE_NORM / length if length else 1.0
+        scaled = scale * (table - mean)
+        classes = np.unique(targets)
+        weights, shift = np.zeros((table.shape[1], num_classes)), np.zeros(num_classes)
+        weights[:, classes], known = _regressed(scaled, targets[:, None] == classes, bias)
+        if bias:
+            shift[:] = known.min() - FEATURE_NORM  # a class without an example is never predicted
+            shift[classes] = known
+        return cls(scaled, targets, scale, mean, weights, shift)
+
+    def rounded(self, factor: float) -> Rounding:
+        """The weights at a step of this many times their root mean square."""
+        size = math.sqrt((self.weights**2).mean()) or 1.0
+        if not coding.SMALLEST_STEP <= self.scale * size <= coding.LARGEST_STEP:
+            raise InputError(f"the features of these examples {UNSUITED}")
+        # The step is of the weights of features before scaling, as a store keeps them.
+        step = float(nearest_steps(self.scale * (factor * size)))
+        exact = self.scale * self.weights / step
+        levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
+        return Rounding(coded_bits(levels), step, levels, self)
 
 
 @dataclass(frozen=True)
@@ -275,53 +266,36 @@ class Rounding:
     step: float
     levels: np.ndarray
     fitted: Regression
-    targets: np.ndarray
 
     @cached_property
     def loss(self) -> float:
-        """The objective in nats; most roundings that exceed a budget never need it."""
-        return self.fitted.objective(self.levels * (self.step / self.fitted.scale), self.targets)
+        """Cross-entropy in nats, and the L2 penalty; most roundings never need it."""
+        weights = self.levels * (self.step / self.fitted.scale)
+        logits = self.fitted.features @ weights + self.fitted.shift
+        right = logits[np.arange(len(logits)), self.fitted.targets]
+        total = torch.from_numpy(logits).logsumexp(1).numpy()
+        return float((total - right).sum() + (weights**2).sum() / (2 * C))
 
     def cost(self, bit_price: float) -> float:
-        """The objective with the price of the bits, in nats."""
+        """The loss with the price of the bits, in nats."""
         return self.loss + bit_price * math.log(2) * self.bits
 
 
-def _rounded_bias(shift: np.ndarray) -> tuple[np.ndarray, Grid]:
-    """The bias less its median, which all logits share and no prediction needs."""
-    shift = shift - np.median(shift)
-    unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
-    if unit > COARSEST:
-        raise InputError(
-            "the features of the network vary little about a large mean, which a coded readout "
-            "cannot tell apart; standardise the inputs"
-        )
-    unit = float(nearest_steps(unit))
-    levels = np.clip(np.round(shift / unit), -LARGEST, LARGEST)
-    return unit * levels, Grid(unit, 0.0)
-
-
-def _tensors(weights: np.ndarray, shift: np.ndarray, bias: bool) -> tuple[Tensor, ...]:
-    arrays = (weights, shift) if bias else (weights,)
-    return tuple(torch.from_numpy(array.astype(np.float32)) for array in arrays)
-
-
 def _regressed(
-    table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool
+    table: np.ndarray, is_right: np.ndarray, bias: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The optimal weights (f, K) and the bias (K,), which is 0 if there is to be none.
+    """The optimal weights (f, K) and the bias (K,) for examples of which each has one right class.
 
     SciPy minimises what scikit-learn's LogisticRegression does, whose checks take longer than a
     small task.
     """
     from scipy.optimize import minimize  # scipy takes a while to import
 
-    classes, width = np.unique(targets), table.shape[1]
-    is_right = targets[:, None] == classes
+    width, count = table.shape[1], is_right.shape[1]
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean over examples, and its gradient."""
-        weights, shift = np.split(flat.reshape(-1, len(classes)), [width])
+        weights, shift = np.split(flat.reshape(-1, count), [width])
         logits = table @ weights
         if bias:
             logits += shift
@@ -336,17 +310,10 @@ def _regressed(
         return loss / len(table), np.concatenate(gradients).ravel() / len(table)
 
     options = {"maxiter": 1000, "gtol": 1e-4, "ftol": 64 * np.finfo(float).eps}
-    start = np.zeros((width + bias) * len(classes))
+    start = np.zeros((width + bias) * count)
     solved = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
-    weights, shift = np.split(solved.reshape(-1, len(classes)), [width])
-    # A class without an example is never predicted.
-    wide = np.zeros((width, num_classes))
-    wide[:, classes] = weights
-    if not bias:
-        return wide, np.zeros(num_classes)
-    low = np.full(num_classes, shift.min() - FEATURE_NORM)
-    low[classes] = shift
-    return wide, low
+    weights, shift = np.split(solved.reshape(-1, count), [width])
+    return weights, shift.ravel()
 
 
 def _table(features: Tensor) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Kernels that mix packed masks into weights, with gradients: CPU, GPU and reference."""
 
 from impresslearn.kernels.functions import implementation as implementation
-from impresslearn.kernels.functions import mask_sums as mask_sums
 from impresslearn.kernels.functions import mix as mix
 from impresslearn.kernels.functions import mix_layers as mix_layers
 from impresslearn.kernels.reference import pack as pack

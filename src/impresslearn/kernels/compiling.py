@@ -19,15 +19,11 @@ from typing import Any
 
 import torch
 
-_warned: list[str] = []
-
 
 def compiled(signature: Any) -> Callable[[Callable], Any]:
-    """A decorator that compiles a loop at import.
+    """A decorator that compiles a loop at import, for Numba's types of its result and arguments.
 
     Compiling at import and not at the first call puts a failure where `usable` catches it.
-
-    - `signature`: Numba's types of the result and the arguments; the loop runs without the GIL.
     """
     import numba  # modules of compiled loops are imported only where Numba is installed
 
@@ -47,20 +43,16 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 
 @functools.cache
 def usable(name: str) -> ModuleType | None:
-    """A module of this package, imported once per process, or None if the import fails.
+    """A module of this folder, imported once per process, or None if the import fails.
 
-    A package that is not installed passes silently; the first failure of any other kind is a
-    warning, because it makes learning slower.
-
-    - `name`: the module's name within `impresslearn.kernels`.
+    A package that is not installed passes silently; any other failure is a warning, because it
+    makes learning slower.
     """
     try:
         return import_module(f"impresslearn.kernels.{name}")
     except Exception as error:
-        not_installed = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
-        if not not_installed and not _warned:
+        if not isinstance(error, ModuleNotFoundError) or "." in (error.name or ""):
             line = str(error).strip().split("\n", 1)[0]
-            _warned.append(line)
             warnings.warn(
                 f"compiled loops cannot be used here ({line}); slower ones compute the same",
                 RuntimeWarning,

@@ -44,15 +44,12 @@ def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> Non
     threads = max(1, torch.get_num_threads()) if work >= SMALL_WORK else 1
     memory = torch.zeros(threads * scratch + 64, dtype=torch.uint8, device="cpu")
     address = memory.data_ptr() + -memory.data_ptr() % 64
-    if threads == 1:
-        if units:
-            kernel(address, 0, units)
+    if threads == 1 or not units:
+        kernel(address, 0, units)
         return
-    blocks = -(-units // block)
-    size = max(1, -(-blocks // threads) * block)
-    shares = []
-    for number, first in enumerate(range(0, units, size)):
-        shares.append((address + scratch * number, first, min(first + size, units)))
+    size = max(1, -(-units // (block * threads)) * block)
+    firsts = enumerate(range(0, units, size))
+    shares = [(address + scratch * n, first, min(first + size, units)) for n, first in firsts]
     pool = _pool(threads - 1, os.getpid())
     waiting = [pool.submit(kernel, *share) for share in shares[1:]]
     kernel(*shares[0])
@@ -101,7 +98,7 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     def kernel(scratch: int, first: int, last: int) -> None:
         tiles.sum_rows(*masks, scratch, *target, first, last)
 
-    _run(kernel, units, block, work, tiles.scratch_bytes(count))
+    _run(kernel, units, block, work, scratch=64 * count)
     if per_unit:
         return out
     return out[0] if blocks == 1 else out.sum(dim=0)

@@ -1,8 +1,8 @@
 """Differentiable mixing of masks into weights, for one layer or all layers of a network at once.
 
-`mix` computes W ⊙ Σ_t α_t M^t and `mask_sums` its adjoint Σ_j left_j right_j M^t_j. CPU tensors go
-to the Numba kernels and GPU tensors to Triton's, where these can be used; everything else goes to
-the reference.
+Each implementation has `mix`, W ⊙ Σ_t α_t M^t, and the adjoint `mask_sums`, Σ_j l_j r_j M^t_j:
+(N,) float32, or (N, units) with `per_unit`. CPU tensors go to the Numba kernels and GPU tensors to
+Triton's, where these can be used; everything else goes to the reference.
 """
 
 from __future__ import annotations
@@ -60,20 +60,21 @@ class _Mix(torch.autograd.Function):
 def mix_layers(
     bits: Sequence[Tensor], alphas: Sequence[Tensor], weights: Sequence[Tensor]
 ) -> list[Tensor]:
-    """`mix` for every layer of a network at once.
-
-    - `bits`, `alphas`, `weights`: one tensor per layer each, as `mix` takes them.
-
-    Raises InputError for shapes, dtypes or devices that do not belong together.
-    """
+    """`mix` for every layer of a network at once: one tensor per layer each; errors as `mix`."""
     for packed, alpha, weight in zip(bits, alphas, weights, strict=True):
-        _check(packed, weight, alpha)
+        # The kernels read by address: bits of another width would send them past the end.
+        sizes = (weight.shape[0], reference.row_bytes(prod(weight.shape[1:])))
+        if packed.dim() != 3 or packed.shape[1:] != sizes or packed.dtype != torch.uint8:
+            got = f"bits of shape {tuple(packed.shape)} and {packed.dtype}"
+            line = f"{got} do not mask a weight of shape {tuple(weight.shape)}"
+            raise InputError(f"{line}; expected uint8 of shape (masks, {sizes[0]}, {sizes[1]})")
         if alpha.shape not in (packed.shape[:1], packed.shape[:2]):
-            raise InputError(
-                f"coefficients of shape {tuple(alpha.shape)} do not fit {packed.shape[0]} masks of "
-                f"{packed.shape[1]} units; expected ({packed.shape[0]},) or "
-                f"{tuple(packed.shape[:2])}"
-            )
+            line = f"coefficients of shape {tuple(alpha.shape)} do not fit {len(packed)} masks"
+            raise InputError(f"{line}; expected ({len(packed)},) or {tuple(packed.shape[:2])}")
+        for other in (weight, alpha):
+            if other.device != packed.device:
+                line = f"tensors must be on the device of the bits, {packed.device}"
+                raise InputError(f"{line}, got {other.device}")
     if torch.compiler.is_compiling():
         # The kernels read memory by address, and a traced tensor has none; plain torch can be
         # traced, compiled and exported.
@@ -93,34 +94,3 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     Raises InputError for shapes, dtypes or devices that do not belong together.
     """
     return mix_layers([bits], [alpha], [weight])[0]
-
-
-def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool = False) -> Tensor:
-    """Σ_j left_j right_j M^t_j for every mask t: the adjoint of `mix` in alpha. No gradient.
-
-    - `bits`: (N, units, row_bytes) uint8, as `pack` makes them.
-    - `left`, `right`: (units, ...), of one shape.
-    - `per_unit`: True gives (N, units) float32, False the sum over units, (N,) float32.
-
-    Raises InputError for shapes, dtypes or devices that do not belong together.
-    """
-    if left.shape != right.shape:
-        raise InputError(f"shapes {tuple(left.shape)} and {tuple(right.shape)} must be equal")
-    _check(bits, left, right)
-    return implementation(left.device).mask_sums(bits, left, right, per_unit)
-
-
-def _check(bits: Tensor, weight: Tensor, other: Tensor) -> None:
-    """Raises InputError for bits of another weight, and for tensors on several devices."""
-    # The kernels read by address: bits of another width would send them past the end.
-    expected = (weight.shape[0], reference.row_bytes(prod(weight.shape[1:])))
-    if bits.dim() != 3 or tuple(bits.shape[1:]) != expected or bits.dtype != torch.uint8:
-        raise InputError(
-            f"bits of shape {tuple(bits.shape)} and {bits.dtype} do not mask a weight of shape "
-            f"{tuple(weight.shape)}; expected uint8 of shape (masks, {expected[0]}, {expected[1]})"
-        )
-    for tensor in (weight, other):
-        if tensor.device != bits.device:
-            raise InputError(
-                f"tensors must be on the device of the bits, {bits.device}, got {tensor.device}"
-            )

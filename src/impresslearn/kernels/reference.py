@@ -58,7 +58,7 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
 
 
 def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tensor:
-    """As `functions.mask_sums`."""
+    """The adjoint of `mix` in alpha, as `functions` says; left, right: (units, ...)."""
     product = _rows(left.float() * right.float())
     sums = torch.zeros((len(bits), len(product)), dtype=torch.float32, device=left.device)
     for t, packed in enumerate(bits):

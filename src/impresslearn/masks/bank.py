@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_name, did_you_mean
+from impresslearn.checks import check_name, did_you_mean, shown
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
+from impresslearn.kernels import pack, popcount, row_bytes, unpack
 from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
@@ -41,11 +41,6 @@ class MaskInfo:
     recipe: dict[str, Any] = field(default_factory=dict)
     coded: bytes | None = field(default=None, compare=False, repr=False)
 
-    @property
-    def stored_as_seed(self) -> bool:
-        """Whether the mask can be drawn again from its recipe."""
-        return self.source == "random"
-
 
 # A mask's origin and its packed bits, (units, row_bytes) uint8 per layer.
 PackedMask = tuple[MaskInfo, Sequence[Tensor]]
@@ -68,9 +63,8 @@ def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
     """The same mask with its bits coded, which takes long and is done once per mask."""
     info, packed = mask
     if info.coded is None:
-        rows = []
-        for bits, layer in zip(packed, layers, strict=True):
-            rows.append(unpack(bits.cpu(), layer.fan_in).numpy())
+        pairs = zip(packed, layers, strict=True)
+        rows = [unpack(bits.cpu(), layer.fan_in).numpy() for bits, layer in pairs]
         info = replace(info, coded=encode_mask(rows))
     return info, packed
 
@@ -117,10 +111,8 @@ class MaskBank:
         self.trained_on: str | None = None
         self._infos: list[MaskInfo] = []
         self._position: dict[str, int] = {}
-        self._storage = []
-        for layer in self.layers:
-            shape = (0, layer.units, row_bytes(layer.fan_in))
-            self._storage.append(torch.zeros(shape, dtype=torch.uint8, device=device))
+        shapes = [(0, layer.units, row_bytes(layer.fan_in)) for layer in self.layers]
+        self._storage = [torch.zeros(*s, dtype=torch.uint8, device=device) for s in shapes]
 
     def __len__(self) -> int:
         return len(self._infos)
@@ -129,7 +121,7 @@ class MaskBank:
         return name in self._position
 
     def __repr__(self) -> str:
-        packed = len(self) * sum(layer.units * row_bytes(layer.fan_in) for layer in self.layers)
+        packed = sum(self.bits(number).numel() for number in range(len(self.layers)))
         return f"MaskBank({len(self)} masks, {len(self.layers)} layers, {packed:,} bytes packed)"
 
     @property
@@ -150,13 +142,10 @@ class MaskBank:
 
     def index(self, name: str) -> int:
         """The position of a mask. Raises UnknownTaskError for a name that is not in the bank."""
-        try:
-            return self._position[name]
-        except KeyError:
+        if name not in self:
             hint = did_you_mean(name, self.names) or f": {', '.join(self.names[:3]) or 'none'}"
-            raise UnknownTaskError(
-                f"no mask named {name!r} in the bank of {len(self)}{hint}"
-            ) from None
+            raise UnknownTaskError(f"no mask named {name!r} in the bank of {len(self)}{hint}")
+        return self._position[name]
 
     def append(
         self,
@@ -169,25 +158,19 @@ class MaskBank:
 
         - `name`: unique in the bank.
         - `mask`: layer name -> booleans of the weight's shape.
-        - `source`: a word for where the mask comes from.
-        - `recipe`: plain values that rebuild the mask, for the record.
+        - `source`, `recipe`: a word for where it comes from, and plain values that rebuild it.
 
         Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
         name, mask = check_name(name, "a mask's name"), checked_mask(mask, self.layers)
-        if name in self:
-            raise InputError(f"the bank already holds a mask named {name!r}; choose another name")
         added = packed_mask(name, mask, self.layers, source, recipe)
         self.adopt(*added)
         return added[0]
 
     def adopt(self, info: MaskInfo, packed: Sequence[Tensor]) -> None:
-        """Adds a mask that is packed already, (units, row_bytes) uint8 a layer, on any device.
-
-        Raises InputError for a taken name and for other layers.
-        """
+        """Adds a packed mask, on any device. Raises InputError for a taken name or other layers."""
         if info.name in self:
-            raise InputError(f"the bank already holds a mask named {info.name!r}")
+            raise InputError(f"the bank holds a mask named {info.name!r}; choose another name")
         shapes = [tuple(bits.shape) for bits in packed]
         if shapes != [tuple(storage.shape[1:]) for storage in self._storage]:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
@@ -204,17 +187,14 @@ class MaskBank:
     @torch.inference_mode(False)
     def _grow(self, capacity: int) -> None:
         """Moves all masks to larger storage: in all layers or, where memory runs out, in none."""
-        larger = []
-        for storage in self._storage:
-            moved = storage.new_zeros((capacity, *storage.shape[1:]))
-            moved[: len(storage)] = storage
-            larger.append(moved)
-        self._storage = larger
+        pairs = [(old, old.new_zeros((capacity, *old.shape[1:]))) for old in self._storage]
+        for old, larger in pairs:
+            larger[: len(old)] = old
+        self._storage = [larger for _, larger in pairs]
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
         """Packed masks of one layer, (count, units, row_bytes) uint8, eight weights per byte.
 
-        - `layer`: the layer's place among `layers`.
         - `count`: the first masks only; all masks by default.
         """
         return self._storage[layer][: len(self) if count is None else count]
@@ -250,51 +230,41 @@ class MaskBank:
         if self.layers != backbone.layers:
             raise InputError("the bank's masks are of other layers; make them from backbone.layers")
         if self.trained_on and self.trained_on != backbone.fingerprint(backbone.weights):
-            raise InputError(
-                "the bank's masks were trained on a network of other weights, by its seed or init "
-                "perhaps; give that one, or append the masks to a new MaskBank to use them here"
+            line = (
+                "the bank's masks were trained on a network of other weights, by its seed or init"
             )
+            raise InputError(f"{line} perhaps; give that one, or append them to a new MaskBank")
 
     def overlap(self) -> Overlap:
         """Pairwise Jaccard overlap of all masks, with its expectation."""
         if len(self) < 2:
             raise InputError(f"overlap compares at least two masks, got {len(self)}")
         shared, chance, total = [], [], []
-        for layer, storage in zip(self.layers, self._storage, strict=True):
-            bits, counts = storage[: len(self)], []
-            for packed in bits:
-                # The mask sums of one mask's ones are what it shares with every mask.
-                row = unpack(packed, layer.fan_in).float()
-                counts.append(mask_sums(bits, row, row))
-            shared.append(torch.stack(counts).cpu().double())
+        for number, layer in enumerate(self.layers):
+            bits = self.bits(number)
+            shared.append(torch.stack([popcount(bits & packed) for packed in bits]).double())
             ones = shared[-1].diagonal()
             chance.append(torch.outer(ones, ones) / layer.numel)
             total.append(ones[:, None] + ones)
-        both, by_chance, either = torch.stack(shared), torch.stack(chance), torch.stack(total)
-        return Overlap(
-            both.sum(0) / (either - both).sum(0),
-            by_chance.sum(0) / (either - by_chance).sum(0),
-            both / (either - both),
-            by_chance / (either - by_chance),
-            self.names,
-        )
+        found = []
+        for both in (torch.stack(shared), torch.stack(chance)):
+            either = torch.stack(total) - both
+            found.append((both.sum(0) / either.sum(0), both / either))
+        (measured, by_layer), (expected, expected_by_layer) = found
+        return Overlap(measured, expected, by_layer, expected_by_layer, self.names)
 
 
 def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str, Tensor]:
-    """The mask as tensors, also of a `TrainedMask` or of NumPy arrays; InputError otherwise.
-
-    layers: what it must cover, in their shapes, where that is known.
-    """
+    """The mask as tensors, also of a `TrainedMask` or of arrays; layers: what it must cover."""
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
-        got = "no layer" if isinstance(mask, Mapping) else type(mask).__name__
         line = "a mask maps layer names to tensors of booleans, as bank.mask(name) does"
-        raise InputError(f"{line}, got {got}")
+        raise InputError(f"{line}, got {shown(mask)}")
     shapes: dict[Any, Any] = {layer.name: layer.shape for layer in layers}
-    for odd in [*mask, *shapes] if shapes else ():
-        if odd not in shapes or odd not in mask:
-            line = f"a mask covers all layers of the network, {', '.join([*shapes][:8])}, alone"
-            raise InputError(f"{line}; it {'lacks' if odd in shapes else 'has'} {odd!r}")
+    odd = [name for name in [*mask, *shapes] if name not in shapes or name not in mask]
+    if shapes and odd:
+        line = f"a mask covers all layers of the network, {', '.join([*shapes][:8])}, alone"
+        raise InputError(f"{line}; it {'lacks' if odd[0] in shapes else 'has'} {odd[0]!r}")
     checked = {}
     for name, ones in mask.items():
         # A copy: arrays that are read-only would give tensors that warn.

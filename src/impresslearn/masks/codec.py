@@ -38,6 +38,8 @@ from impresslearn.errors import StoreDamagedError
 Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Counts = NDArray[np.float64]
+Floats = NDArray[np.float32]
+Classes = tuple[Integers, Integers]  # of rows and of columns
 
 FORMAT = 1
 WORD = np.dtype("<u4")
@@ -54,44 +56,63 @@ BLOCK_BITS = 4.5  # about what the codec pays to tell the density of a block
 ROW_CLASSES, COLUMN_CLASSES = (1, 2, 4, 8, 16, 24), (1, 2, 4, 8, 12)
 MOVES, LAST_MOVES = 3, 10
 
-# The densities that a layer's blocks may have: lowest level, step between levels, their number.
-Palette = tuple[int, int, int]
-
 
 def encode_mask(layers: Sequence[Mask]) -> bytes:
-    """A mask as bytes.
-
-    - `layers`: booleans (units, fan_in) for every maskable layer, in order.
-    """
-    coder = stream.queue.RangeEncoder()
+    """A mask, booleans (units, fan_in) for every maskable layer in order, as bytes."""
+    writer = Writer()
     for mask in layers:
-        write_layer(coder, mask)
-    return bytes([FORMAT]) + coder.get_compressed().astype(WORD).tobytes()
+        code_layer(writer, mask)
+    return bytes([FORMAT]) + writer.coder.get_compressed().astype(WORD).tobytes()
 
 
 def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
-    """The layers that `encode_mask` got.
-
-    - `blob`: the bytes; damage that leaves a possible stream goes unseen, the store's checksum
-      finds it.
-    - `shapes`: (units, fan_in) of every layer, in order.
-
-    Raises StoreError for bytes that do not hold a mask of these shapes.
-    """
+    """The layers of these shapes (units, fan_in). Raises StoreError for bytes that hold none."""
     if not blob or blob[0] != FORMAT or (len(blob) - 1) % WORD.itemsize:
-        raise StoreDamagedError(
-            f"a stored mask must be the byte {FORMAT} and 32-bit words, got {len(blob)} bytes that "
-            f"begin with {list(blob[:1])}"
-        )
-    # The coder needs words in the byte order of this machine.
-    coder = stream.queue.RangeDecoder(np.frombuffer(blob[1:], WORD).astype(np.uint32))
+        got = f"{len(blob)} bytes that begin with {list(blob[:1])}"
+        raise StoreDamagedError(f"a mask must be the byte {FORMAT} and 32-bit words, got {got}")
+    reader = Reader(np.frombuffer(blob[1:], WORD))
     try:
-        layers = [read_layer(coder, units, fan_in) for units, fan_in in shapes]
+        layers = [code_layer(reader, np.zeros(shape, np.bool_)) for shape in shapes]
     except AssertionError:  # how the coder reports words that no message is encoded to
         raise StoreDamagedError("a stored mask is damaged: its words cannot be decoded") from None
-    if not coder.maybe_exhausted():
+    if not reader.coder.maybe_exhausted():
         raise StoreDamagedError("a stored mask is damaged or of larger layers: bytes are left over")
     return layers
+
+
+class Writer:
+    """Encodes; `Reader` has the same methods and returns what this one got."""
+
+    def __init__(self) -> None:
+        self.coder: Any = stream.queue.RangeEncoder()
+
+    def code(self, values: Any, model: Any) -> Integers:
+        """Integers by a model; a reader looks only at how many there are."""
+        values = np.asarray(values, np.int64)
+        if values.size:
+            self.coder.encode(values.astype(np.int32), model)
+        return values
+
+    def numbers(self, values: Any, size: int) -> Integers:
+        """Numbers from 0 to size - 1, each as likely; of size 1 there is nothing to tell."""
+        return self.code(values, stream.model.Uniform(size)) if size > 1 else values
+
+    def number(self, value: int, size: int) -> int:
+        """One of `numbers`."""
+        return int(self.numbers([value], size)[0])
+
+
+class Reader(Writer):
+    """Decodes 32-bit words. Raises AssertionError for those that no message is encoded to."""
+
+    def __init__(self, words: NDArray[Any]) -> None:
+        # The coder needs words in the byte order of this machine.
+        self.coder = stream.queue.RangeDecoder(words.astype(np.uint32))
+
+    def code(self, values: Any, model: Any) -> Integers:
+        """As many integers as there are values."""
+        count = len(values)
+        return self.coder.decode(model, count).astype(np.int64) if count else np.zeros(0, np.int64)
 
 
 def density(level: int) -> float:
@@ -106,70 +127,39 @@ def _weights_at(level: int) -> stream.model.Model:
     return stream.model.Bernoulli(density(level), perfect=False)
 
 
-def write_layer(coder: stream.queue.RangeEncoder, mask: Mask) -> None:
-    """Adds the mask of a layer, booleans (units, fan_in), to a stream."""
-
-    def write(values: Any, size: int) -> None:
-        """Numbers from 0 to size - 1, each as likely; of size 1 there is nothing to tell."""
-        if size > 1:
-            coder.encode(np.array(values, np.int32, ndmin=1), stream.model.Uniform(size))
-
-    labels = find_classes(mask)
-    classes = [1 + int(axis.max(initial=0)) for axis in labels]
+def code_layer(coder: Writer, mask: Mask) -> Mask:
+    """A layer's mask through a coder: a reader gets zeros (units, fan_in) and returns the mask."""
+    labels, spans = [], []
+    for axis in find_classes(mask):
+        most = max(1, min(len(axis), MAX_CLASSES))
+        classes = 1 + coder.number(int(axis.max(initial=0)), most)
+        labels.append(coder.numbers(axis, classes))
+        ends = np.cumsum(np.bincount(labels[-1], minlength=classes)).tolist()
+        spans.append([slice(*pair) for pair in pairwise([0, *ends])])
+    # Rows and columns sorted by class, and where each block then lies.
     by_row, by_column = (np.argsort(axis, kind="stable") for axis in labels)
-    grouped = mask[by_row].take(by_column, axis=1)
-    blocks = [grouped[place] for place in _places(labels, classes)]
-    ones = np.array([np.count_nonzero(block) for block in blocks])
-    (lowest, step, levels), codes = _choose_levels(ones, np.array([block.size for block in blocks]))
-    for axis, count in zip(labels, classes, strict=True):
-        write(count - 1, _class_limit(len(axis)))
-        write(axis, count)
-    write(lowest + LAST_LEVEL, LEVELS)
-    write(step.bit_length() - 1, STEPS)
-    write(levels - 1, LEVELS)
-    write(codes, MIXED + levels)
-    for block, code in zip(blocks, codes.tolist(), strict=True):
-        if code >= MIXED:
-            coder.encode(
-                block.astype(np.int32).ravel(), _weights_at(lowest + step * (code - MIXED))
-            )
-
-
-def read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mask:
-    """The mask that `write_layer` got. Raises StoreError or AssertionError for damage."""
-
-    def read(size: int, count: int = 1) -> Integers:
-        if size == 1:
-            return np.zeros(count, np.int64)
-        return coder.decode(stream.model.Uniform(size), count).astype(np.int64)
-
-    labels, classes = [], []
-    for length in (units, fan_in):
-        classes.append(1 + int(read(_class_limit(length))[0]))
-        labels.append(read(classes[-1], length))
-    lowest = int(read(LEVELS)[0]) - LAST_LEVEL
-    step = 1 << int(read(STEPS)[0])
-    levels = 1 + int(read(LEVELS)[0])
-    codes = read(MIXED + levels, classes[0] * classes[1])
+    grouped, places = mask[by_row].take(by_column, axis=1), list(product(*spans))
+    ones = np.array([np.count_nonzero(grouped[place]) for place in places])
+    sizes = np.array([grouped[place].size for place in places])
+    (lowest, step, levels), codes = _choose_levels(ones, sizes)
+    lowest = coder.number(lowest + LAST_LEVEL, LEVELS) - LAST_LEVEL
+    step = 1 << coder.number(step.bit_length() - 1, STEPS)
+    levels = 1 + coder.number(levels - 1, LEVELS)
+    codes = coder.numbers(codes, MIXED + levels)
     if lowest + step * (int(codes.max()) - MIXED) > LAST_LEVEL:
-        raise StoreDamagedError(
-            "stored positions are damaged: they have a density that does not exist"
-        )
-    grouped = np.zeros((units, fan_in), np.bool_)
-    for place, code in zip(_places(labels, classes), codes.tolist(), strict=True):
-        if code >= MIXED:
-            block = grouped[place]
-            level = lowest + step * (code - MIXED)
-            weights = coder.decode(_weights_at(level), block.size)
-            grouped[place] = weights.reshape(block.shape)
-        elif code == ONES:
-            grouped[place] = True
-    rows, columns = map(sorted_places, labels)
-    return grouped[rows].take(columns, axis=1)
+        raise StoreDamagedError("stored positions are damaged: their density does not exist")
+    for place, code in zip(places, codes.tolist(), strict=True):
+        block = grouped[place]
+        if code < MIXED:
+            block[:] = code == ONES
+            continue
+        weights = coder.code(block.ravel(), _weights_at(lowest + step * (code - MIXED)))
+        block[:] = weights.reshape(block.shape)
+    return grouped[np.argsort(by_row)].take(np.argsort(by_column), axis=1)
 
 
-def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
-    """The palette that makes a layer shortest, and each block's code; ones and weights a block."""
+def _choose_levels(ones: Integers, sizes: Integers) -> tuple[tuple[int, int, int], Integers]:
+    """The lowest level, step and number of levels that make a layer shortest; each block's code."""
     mixed = (ones > 0) & (ones < sizes)
     codes = np.where(ones > 0, ONES, ZEROS)
     if not mixed.any():
@@ -189,22 +179,8 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
     return palette, codes
 
 
-def _places(labels: Sequence[Integers], classes: Sequence[int]) -> list[tuple[slice, slice]]:
-    """Where each block lies once rows and columns are sorted by class."""
-    spans: list[list[slice]] = []
-    for axis, count in zip(labels, classes, strict=True):
-        ends = np.cumsum(np.bincount(axis, minlength=count)).tolist()
-        spans.append([slice(*pair) for pair in pairwise([0, *ends])])
-    down, across = spans
-    return list(product(down, across))
-
-
-def _class_limit(labels: int) -> int:
-    return max(1, min(labels, MAX_CLASSES))
-
-
 @np.errstate(invalid="ignore")  # matrix kernels read past an edge and may warn of what lies there
-def find_classes(mask: NDArray[np.bool_]) -> tuple[Integers, Integers]:
+def find_classes(mask: Mask) -> Classes:
     """The class of each row and of each column of a mask (units, fan_in), numbered from 0."""
     single = np.zeros(len(mask), np.int64), np.zeros(mask.shape[1], np.int64)
     if mask.all() or not mask.any():
@@ -220,21 +196,13 @@ def find_classes(mask: NDArray[np.bool_]) -> tuple[Integers, Integers]:
     return _move(weights, *found, LAST_MOVES)
 
 
-def sorted_places(values: NDArray[Any]) -> Integers:
-    """Where each value goes when they are sorted, equal ones in their order."""
-    places = np.empty(len(values), np.int64)
-    places[np.argsort(values, kind="stable")] = np.arange(len(values))
-    return places
-
-
-def _parts(counts: NDArray[np.float32], classes: int) -> Integers:
+def _parts(counts: Floats, classes: int) -> Integers:
     """Rows or columns in order of their ones, cut into classes of about equal size."""
-    return _numbered(sorted_places(counts) * classes // len(counts))
+    places = np.argsort(np.argsort(counts, kind="stable"))
+    return _numbered(places * classes // len(counts))
 
 
-def _move(
-    weights: NDArray[np.float32], rows: Integers, columns: Integers, times: int
-) -> tuple[Integers, Integers]:
+def _move(weights: Floats, rows: Integers, columns: Integers, times: int) -> Classes:
     """Every row, then every column, to the class in which it costs least, some times."""
     for _ in range(times):
         rows = _numbered(_nearest(weights, rows, columns))
@@ -242,10 +210,9 @@ def _move(
     return rows, columns
 
 
-def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> Integers:
+def _nearest(weights: Floats, rows: Integers, columns: Integers) -> Integers:
     """The class of each row, given the columns' classes, at the densities that the blocks have."""
-    along = weights @ _one_hot(columns)
-    ones, sizes = _count(along, rows, columns)
+    along, ones, sizes = _count(weights, rows, columns)
     # A prior of 0.8 weights: a block of zeros alone must not forbid a row with a one.
     density = (ones + 0.4) / (sizes + 0.8)
     zeros = np.bincount(columns) - along
@@ -253,23 +220,20 @@ def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) ->
     return gain.argmax(1)
 
 
-def _bits(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> float:
-    ones, sizes = _count(weights @ _one_hot(columns), rows, columns)
-    labels = len(rows) * np.log2(ones.shape[0]) + len(columns) * np.log2(ones.shape[1])
-    return float(_entropy(ones, sizes).sum() + labels + BLOCK_BITS * ones.size)
-
-
-def _count(along: NDArray[np.float32], rows: Integers, columns: Integers) -> tuple[Counts, Counts]:
-    """Ones and weights of every block; along: (units, column classes), the ones of each row."""
-    ones = np.matmul(_one_hot(rows).T, along, dtype=np.float64)
-    return ones, np.outer(np.bincount(rows), np.bincount(columns)).astype(np.float64)
-
-
-def _entropy(ones: Counts, sizes: Counts) -> Counts:
-    """Bits of the weights of each block, drawn independently at the block's density."""
+def _bits(weights: Floats, rows: Integers, columns: Integers) -> float:
+    """Bits of the classes, and of weights drawn independently at the density of their block."""
+    _, ones, sizes = _count(weights, rows, columns)
     counts = (sizes, ones, sizes - ones)
     all_weights, of_ones, of_zeros = (count * np.log2(np.maximum(count, 1)) for count in counts)
-    return all_weights - of_ones - of_zeros
+    labels = len(rows) * np.log2(ones.shape[0]) + len(columns) * np.log2(ones.shape[1])
+    return float((all_weights - of_ones - of_zeros).sum() + labels + BLOCK_BITS * ones.size)
+
+
+def _count(weights: Floats, rows: Integers, columns: Integers) -> tuple[Floats, Counts, Counts]:
+    """The ones of each row by column class, (units, classes); ones and weights of every block."""
+    along = weights @ _one_hot(columns)
+    ones = np.matmul(_one_hot(rows).T, along, dtype=np.float64)
+    return along, ones, np.outer(np.bincount(rows), np.bincount(columns)).astype(np.float64)
 
 
 def _numbered(labels: Integers) -> Integers:

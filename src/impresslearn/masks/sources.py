@@ -13,7 +13,7 @@ keeps nothing but the seeds.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Sized
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -38,22 +38,18 @@ def random_mask(
 ) -> dict[str, Tensor]:
     """One mask of the sequence that a seed starts, uniformly drawn.
 
-    - `layers`: the layers of the network, `backbone.layers`.
     - `ones`: the exact number of ones in each layer.
-    - `seed`: at least 0.
     - `number`: the mask's place in the sequence; it does not depend on how many others are drawn.
 
     Raises InputError for a bad seed, and for numbers of ones that the layers have no room for.
     """
     mask, seed = {}, check_integer("seed", seed, 0, SEED_LIMIT)
     layers = checked_layers(layers)
-    counts = list(ones) if isinstance(ones, Iterable) else [ones]
-    if len(counts) != len(layers):
+    if not isinstance(ones, Sized) or len(ones) != len(layers):
         got = reprlib.repr(ones)
         raise InputError(f"ones must be a number for each of {len(layers)} layers, got {got}")
-    for place, (layer, count) in enumerate(zip(layers, counts, strict=True)):
-        count = count.item() if isinstance(count, Tensor) else count
-        check_integer(f"ones in {layer.name}", count, 0, layer.numel + 1)
+    for place, (layer, number_of_ones) in enumerate(zip(layers, ones, strict=True)):
+        count = check_integer(f"ones in {layer.name}", number_of_ones, 0, layer.numel + 1)
         stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, number, place]))
         # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
         # and argpartition settles a tie the same way each time.
@@ -73,9 +69,7 @@ def disjoint_mask(
     Each weight is in exactly one of them, and their sizes differ by at most one. If a layer has
     fewer weights than there are masks, the last masks have none of it.
 
-    - `layers`: the layers of the network, `backbone.layers`.
     - `count`, `number`: how many masks there are, and the mask's place among them.
-    - `seed`: at least 0.
     - `kernels`: keeps the weights between an input and an output channel of a convolution together.
 
     Raises InputError for a bad seed, and for a number that is not below the count.
@@ -116,9 +110,7 @@ def draw_masks(
 
     Numbers go on where the bank's masks of the same prefix stop.
 
-    - `count`: the number of masks.
     - `sparsity`, `allocation`: see `random_bank`; disjoint masks ignore both.
-    - `seed`: at least 0.
     - `prefix`: the source by default.
     - `source`: "random", "disjoint" or "disjoint_kernels".
 
@@ -131,27 +123,24 @@ def draw_masks(
     layers, prefix = bank.layers, source if prefix is None else prefix
     ones = ones_per_layer(layers, sparsity, allocation)
     drawn = [info for info in bank.infos if info.source == "random"]
-    start = 0
-    for info in drawn:
-        word, _, end = info.name.rpartition("-")
-        if word == prefix and end.isdecimal():
-            start = max(start, int(end) + 1)
-    masks = []
+    words = [info.name.rpartition("-") for info in drawn]
+    known = [int(end) for word, _, end in words if word == prefix and end.isdecimal()]
+    start, masks = max(known, default=-1) + 1, []
     for number in range(start, start + count):
         name = f"{prefix}-{number}"
         if name in bank:
             raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
-        if source != "random":
-            kernels = source == "disjoint_kernels"
-            recipe: dict[str, Any] = {"seed": seed, "number": number - start, "disjoint": count}
-            recipe |= {"kernels": True} if kernels else {}
+        recipe: dict[str, Any] = {"seed": seed}
+        if source == "random":
+            recipe |= {"sparsity": sparsity, "allocation": allocation, "number": number}
+            mask = random_mask(layers, ones, seed, number)
+        else:
+            recipe |= {"number": number - start, "disjoint": count}
+            if kernels := source == "disjoint_kernels":
+                recipe["kernels"] = True
             if any(info.recipe == recipe for info in drawn):
                 raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
             mask = disjoint_mask(layers, count, seed, number - start, kernels=kernels)
-        else:
-            recipe = {"seed": seed, "sparsity": sparsity, "allocation": allocation}
-            recipe["number"] = number
-            mask = random_mask(layers, ones, seed, number)
         masks.append(packed_mask(name, mask, layers, "random", recipe))
     # The shares of a layer take as much memory as its weights.
     _shares.cache_clear()
@@ -170,7 +159,6 @@ def random_bank(
     """A new bank of random masks, the positions of whose ones are drawn uniformly in each layer.
 
     - `layers`: the layers of the network, `backbone.layers`.
-    - `count`: the number of masks.
     - `sparsity`: the share of zeros, in [0, 1).
     - `allocation`: how ones are spread over layers, "erdos_renyi" or "uniform".
     - `seed`: at least 0; the same masks on every machine.

@@ -23,13 +23,11 @@ DENSITY_CAP = 0.5
 
 def check_sparsity(sparsity: float) -> float:
     """The sparsity as a float. Raises InputError outside [0, 1)."""
-    if isinstance(sparsity, bool) or not isinstance(sparsity, (int, float)):
-        raise InputError(f"sparsity must be a number, got {sparsity!r}")
-    if not 0 <= sparsity < 1:
-        hint = f"; did you mean {sparsity / 100:g}?" if 1 < sparsity < 100 else ""
-        raise InputError(
-            f"sparsity is the fraction of zeros and must lie in [0, 1), got {sparsity!r}{hint}"
-        )
+    is_number = isinstance(sparsity, (int, float)) and not isinstance(sparsity, bool)
+    if not is_number or not 0 <= sparsity < 1:
+        hint = f"; did you mean {sparsity / 100:g}?" if is_number and 1 < sparsity < 100 else ""
+        line = "sparsity is the fraction of zeros and must lie in [0, 1)"
+        raise InputError(f"{line}, got {sparsity!r}{hint}")
     return float(sparsity)
 
 
@@ -38,16 +36,14 @@ def ones_per_layer(
 ) -> tuple[int, ...]:
     """The number of ones that a mask has in each layer, at least one per layer.
 
-    - `allocation`: "uniform", the same share in every layer, or "erdos_renyi", whose sum over
-      layers is exactly round((1 - sparsity) * weights).
-
-    Raises InputError for a sparsity outside [0, 1), an unknown allocation, and without layers.
+    Under "erdos_renyi" their sum is exactly round((1 - sparsity) * weights). Raises InputError for
+    a sparsity outside [0, 1), an unknown allocation, and without layers.
     """
     if not layers:
-        raise InputError(
-            "nothing but the last layer is left to mask, and that is every task's own; mask it by "
-            'head="shared", or have linear layers, convolutions or attention before it'
+        line = (
+            "nothing but the last layer is left to mask, and that is every task's own; mask it by"
         )
+        raise InputError(f'{line} head="shared", or have other layers before it')
     density = 1 - check_sparsity(sparsity)
     if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)

@@ -186,7 +186,7 @@ class Rows:
         for position, mask in enumerate(masks, first):
             info, packed = mask
             digest, drawn, bits = mask_digest(packed), None, None
-            if info.stored_as_seed:
+            if info.source == "random":
                 with suppress(*UNREADABLE):  # a caller may have named a mask of their own "random"
                     drawn = mask_digest(_draw(layers, info.ones, info.recipe))
             if drawn != digest:  # the recipe does not draw these bits again
