@@ -43,7 +43,8 @@ def ones_per_layer(
         line = (
             "nothing but the last layer is left to mask, and that is every task's own; mask it by"
         )
-        raise InputError(f'{line} head="shared", or have other layers before it')
+        before = "have linear layers, convolutions or attention before it"
+        raise InputError(f'{line} head="shared", or {before}')
     density = 1 - check_sparsity(sparsity)
     if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)

@@ -105,7 +105,7 @@ class FineTuning(ReadOnlySettings):
         self.progress = progress
         self.statistics = check_choice("statistics", statistics, ("task", "network"))
         self.precision = check_choice("precision", precision, PRECISIONS)
-        self._make_trainable = make_trainable or (lambda _: copied_weights(backbone.weights))
+        self._make_trainable = make_trainable or self._copied_weights
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
         self._network = TaskView(backbone.weights, None, backbone.num_classes)  # for other tasks
@@ -114,6 +114,9 @@ class FineTuning(ReadOnlySettings):
     def tasks_(self) -> Mapping[str, TaskInfo]:
         """name -> TaskInfo; bytes count weights, norm statistics and labels."""
         return self._infos
+
+    def _copied_weights(self, _: int) -> Trainable:  # no lambda: methods are sent to processes
+        return copied_weights(self.backbone.weights)
 
     @torch.inference_mode(False)
     def learn_task(self, name: str, data: Any) -> FineTuning:

@@ -43,7 +43,7 @@ def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> I
             yield MixedPart(rows, members, logits)
             continue
         for name, task in distinct.items():
-            own = [row for row in rows if names[row] == name]
+            own = [row for row in rows if tasks[names[row]].name == name]
             logits = store.view(task).logits(store.backbone, inputs[own])
             yield MixedPart(own, [task] * len(own), logits)
 
