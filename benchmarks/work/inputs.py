@@ -21,7 +21,7 @@ from benchmarks.work.packaged import packaged
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import MissingDataError
 from impresslearn.learner import ImpressLearner
-from impresslearn.masks import disjoint_bank, draw_masks
+from impresslearn.masks import draw_masks, random_bank
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
 from impresslearn.masks.codec import decode_mask
 from impresslearn.networks import Backbone, adapt, create_backbone
@@ -105,12 +105,13 @@ def load_bank(
     """A bank of the masks that needed jobs trained, or of random ones as `random` says.
 
     random: count, seed, and disjoint: whether the masks share the weights out, with kernels those
-    of convolutions whole (`disjoint_bank`); otherwise they are independent, with a sparsity and, by
+    of convolutions whole; otherwise they are independent, with a sparsity and, by
     default, Erdős-Rényi allocation.
     """
     if random is not None and random["disjoint"]:
-        drawn = (random["count"], random["seed"], backbone.device)
-        return disjoint_bank(backbone.layers, *drawn, kernels=random.get("kernels", False))
+        how = {"source": "disjoint_kernels" if random.get("kernels") else "disjoint"}
+        how |= {"seed": random["seed"], "device": backbone.device}
+        return random_bank(backbone.layers, random["count"], **how)
     bank = MaskBank(backbone.layers, backbone.device)
     shapes = tuple((layer.name, layer.shape) for layer in backbone.layers)
     for position, outcome in enumerate(needs):

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from impresslearn.learner import open_store as open_store
     from impresslearn.learner import preset as preset
     from impresslearn.masks import MaskBank as MaskBank
-    from impresslearn.masks import disjoint_bank as disjoint_bank
     from impresslearn.masks import random_bank as random_bank
     from impresslearn.methods import FineTuning as FineTuning
     from impresslearn.methods import Hybrid as Hybrid
@@ -64,7 +63,7 @@ _NAMES = {
     " StoreDamagedError StoreError StoreFullError TasksFailedError TrainingError UnknownTaskError",
     "inference": "TaskGuess score_inference",
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
-    "masks": "MaskBank disjoint_bank random_bank",
+    "masks": "MaskBank random_bank",
     "methods": "FineTuning Hybrid SupSup class_incremental compare evaluate",
     "networks": "Backbone adapt create_backbone list_backbones register_backbone",
     "training.first_session": "adapt_to",

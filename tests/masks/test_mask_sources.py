@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.kernels import pack
-from impresslearn.masks import disjoint_bank, disjoint_mask, draw_masks, random_bank, random_mask
+from impresslearn.masks import disjoint_mask, draw_masks, random_bank, random_mask
 from impresslearn.masks.sparsity import ALLOCATIONS, DENSITY_CAP, check_sparsity, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
 from toys import LAYERS, quick_learner, refused, same
@@ -17,7 +17,7 @@ from toys import LAYERS, quick_learner, refused, same
 
 @pytest.mark.parametrize("count", [1, 7, 100])
 def test_disjoint_masks_share_every_weight_out(count):
-    bank = disjoint_bank(LAYERS, count, seed=5)
+    bank = random_bank(LAYERS, count, seed=5, source="disjoint")
     assert len(bank) == count
     for layer in LAYERS:
         masks = torch.stack([bank.mask(name)[layer.name] for name in bank.names])
@@ -28,7 +28,8 @@ def test_disjoint_masks_share_every_weight_out(count):
 
 def test_kernels_are_shared_out_whole():
     layers = (MaskableLayer("first.weight", (6, 4, 3, 3)), *LAYERS)
-    whole, single = (disjoint_bank(layers, 5, seed=5, kernels=each) for each in (True, False))
+    sources = ("disjoint_kernels", "disjoint")
+    whole, single = (random_bank(layers, 5, seed=5, source=source) for source in sources)
     assert not same(whole.mask(whole.names[0]), single.mask(single.names[0]))
     kernels = torch.stack([whole.mask(name)["first.weight"] for name in whole.names]).flatten(3)
     assert torch.equal(kernels.all(dim=3), kernels.any(dim=3))

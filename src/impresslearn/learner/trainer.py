@@ -81,6 +81,10 @@ class Trainer:
     preprocessing: Preprocessing | None
     progress: Callable[[str], Progress]
 
+    @property
+    def _any_scale(self) -> bool:
+        return self.settings.granularity == "readout"  # a readout scales its features
+
     # Gradients are on here, whatever mode the caller is in.
     @torch.inference_mode(False)
     def learn_masks(
@@ -142,7 +146,7 @@ class Trainer:
         form: dict[str, Any] = {}
         preprocessing = self.preprocessing
         for name, seed in zip(tasks, self._seeds(list(tasks), seeds), strict=True):
-            data = training_examples(backbone, tasks[name], preprocessing)
+            data = training_examples(backbone, tasks[name], preprocessing, self._any_scale)
             if not new:
                 # The first task decides how raw inputs of all the others are taken.
                 form = readouts.raw_form(store, self.settings, tasks[name], data[0])
@@ -172,7 +176,7 @@ class Trainer:
                 "changes; learn the new data as a task of another name"
             )
         (seed,) = self._seeds([f"{name} {task.version + 1}"], seed)
-        examples, seen = training_examples(backbone, data, self.preprocessing)
+        examples, seen = training_examples(backbone, data, self.preprocessing, self._any_scale)
         classes = grown_classes(task.classes, seen, backbone.most_classes)
         missing = [label for label in task.classes if label not in seen]
         if missing:

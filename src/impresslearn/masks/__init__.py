@@ -15,7 +15,6 @@ from impresslearn.masks.edge_popup import accuracy as accuracy
 from impresslearn.masks.edge_popup import prune as prune
 from impresslearn.masks.edge_popup import train_mask as train_mask
 from impresslearn.masks.edge_popup import trainable_scores as trainable_scores
-from impresslearn.masks.sources import disjoint_bank as disjoint_bank
 from impresslearn.masks.sources import disjoint_mask as disjoint_mask
 from impresslearn.masks.sources import draw_masks as draw_masks
 from impresslearn.masks.sources import random_bank as random_bank

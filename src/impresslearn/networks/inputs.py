@@ -70,18 +70,21 @@ def checked_examples(
 
 
 def training_examples(
-    backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
+    backbone: Backbone,
+    data: Any,
+    preprocessing: Preprocessing | None = None,
+    any_scale: bool = False,
 ) -> TrainingData:
     """Data to learn a task from, and its classes, sorted. Arguments as `checked_examples`.
 
-    Warns of inputs whose scale networks learn badly from. Raises InputError for fewer than two
-    classes or more than fit, and as `check_passes`.
+    Warns of inputs whose scale networks learn badly from, unless what learns takes any_scale.
+    Raises InputError for fewer than two classes or more than fit, and as `check_passes`.
     """
     examples = checked_examples(backbone, data, preprocessing)
     classes = task_classes(examples.labels, backbone.most_classes)
     scaled = preprocessing is not None and preprocessing.normalises
     floats = backbone.input_dtype.is_floating_point and not backbone.pretrained
-    if floats and not scaled and (line := unusual_scale(examples)):
+    if floats and not (scaled or any_scale) and (line := unusual_scale(examples)):
         warn_caller(
             f"{line}; a learner with preprocessing=il.Preprocessing.standardising(inputs) is "
             "likely to learn them better",

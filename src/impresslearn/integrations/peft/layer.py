@@ -20,7 +20,7 @@ from impresslearn.coefficients.quantized_parameters import rounded_steps
 from impresslearn.errors import InputError
 from impresslearn.integrations.peft.config import ImpressConfig
 from impresslearn.kernels import mix_layers
-from impresslearn.masks import disjoint_bank
+from impresslearn.masks import random_bank
 from impresslearn.networks.layers import MASKABLE, MaskableLayer, Part, units_in_columns
 
 LARGEST = 7  # magnitude of the integers of coded coefficients
@@ -178,7 +178,9 @@ def draw(layer: MaskableLayer, key: MaskKey) -> tuple[Tensor, bytes]:
     # By the layer's name: adapters of one seed share the masks of the layers they have in common.
     words = f"{key.seed}:{layer.name}".encode()
     seed = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
-    bits = disjoint_bank([layer], key.num_masks, seed).bits(0).clone()  # without spare room
+    bits = (
+        random_bank([layer], key.num_masks, seed=seed, source="disjoint").bits(0).clone()
+    )  # without spare room
     return bits, hashlib.sha256(bits.numpy().tobytes()).digest()
 
 
