@@ -1,4 +1,4 @@
-"""Exports a task to a file: weights as .safetensors, computation as .pt2 or .onnx."""
+"""Exports a task to a file that computes its logits, .onnx or .pt2."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, fx, nn
 
 from impresslearn.checks import check_kind
 from impresslearn.data import Inputs
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.export.module import ExportedTask, TaskModel, merged_network
+from impresslearn.export.module import ExportedTask, TaskModel
 from impresslearn.files import check_place, write_file
 
-FORMATS = ("safetensors", "onnx", "pt2")
+FORMATS = ("onnx", "pt2")
 # The extra file of a .pt2 archive that holds the metadata.
 METADATA_FILE = "impresslearn.json"
 
@@ -39,12 +38,6 @@ def export_task(
       stays free; needed if the backbone takes inputs of any size.
     - `verify`: whether to compare the logits of an .onnx file with the module's, where onnxruntime
       is installed: by at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
-
-    .safetensors holds the network's state dict with the task's weights and statistics in it. It
-    loads into your own module, or the module of `create_backbone` called with the `backbone` of the
-    file's metadata (and num_classes=len(classes) for a task with its own head):
-
-        module.load_state_dict(module.state_dict() | safetensors.torch.load_file(path))
 
     .pt2 is a program of `torch.export` on the CPU, from inputs (n, ...) to logits (n, K). torch
     alone loads it, and about["impresslearn.json"] then holds the metadata:
@@ -64,31 +57,17 @@ def export_task(
     suffix = os.path.splitext(path)[1][1:].lower()
     if suffix not in FORMATS:
         raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
-    if suffix == "safetensors":
-        return write_file(path, _weights(task))
     content = _onnx(task, example, verify) if suffix == "onnx" else _program(task, example)
     return write_file(path, content)
-
-
-def _weights(task: TaskModel) -> bytes:
-    if task.view.others:
-        line = f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks"
-        raise InputError(f"{line}, which one network's weights cannot hold; write .pt2 or .onnx")
-    tensors: dict[str, Tensor] = {}
-    for name, value in merged_network(task, task.view.weights).state_dict().items():
-        if not isinstance(value, Tensor):
-            line = f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}"
-            raise InputError(f"{line}, and a safetensors file holds only tensors")
-        # Copies, because the format refuses tensors that share memory.
-        tensors[name] = value.detach().cpu().clone().contiguous()
-    return save(tensors, task.metadata())
 
 
 def _program(task: TaskModel, example: Any) -> bytes:
     program = _traced(task, ExportedTask(task).cpu(), task.example_inputs(example))
     data = io.BytesIO()
     metadata = json.dumps(task.metadata(), ensure_ascii=False)
-    with _one_line(f"torch cannot save {task.backbone.name}", "a .safetensors file can be"):
+    with _one_line(
+        f"torch cannot save {task.backbone.name}", "learner.export(name) gives a module"
+    ):
         torch.export.save(program, data, extra_files={METADATA_FILE: metadata})
     return data.getvalue()
 
@@ -104,7 +83,7 @@ def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
     module = ExportedTask(task).cpu()
     program = _traced(task, module, inputs)
     failed = f"{task.backbone.name} cannot be translated to ONNX"
-    with _one_line(failed, "a .pt2 or .safetensors file can be written without"):
+    with _one_line(failed, "a .pt2 file can be written without"):
         translated = torch.onnx.export(
             program,
             input_names=names,
@@ -178,7 +157,7 @@ def _traced(task: TaskModel, module: nn.Module, inputs: Inputs) -> torch.export.
     module = fx.GraphModule({"network": module}, graph)
     shapes = {name: {0: torch.export.Dim("batch")} for name in names}
     failed = f"torch.export cannot trace {task.backbone.name}"
-    with _one_line(failed, "a .safetensors file needs no tracing"), torch.no_grad():
+    with _one_line(failed, "learner.export(name), a module, needs no tracing"), torch.no_grad():
         return torch.export.export(
             module, inputs.arguments, inputs.named, dynamic_shapes=shapes, strict=False
         )
