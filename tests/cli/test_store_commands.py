@@ -90,9 +90,9 @@ def test_tasks_are_learned_once_and_evaluated(folder, tmp_path):
     lines = run("learn", path, *train).splitlines()
     assert [line.split(" in ")[0] for line in lines] == [f"{name}: learned" for name in "abcd"]
     assert "from 96 examples, 3 classes, " in lines[0]
-    again = run("learn", path, *train).splitlines()
+    again = run("learn", path, folder / "train").splitlines()
     assert again == [f"{name}: already learned from these data" for name in "abcd"]
-    rows = run_json("evaluate", path, *sorted((folder / "test").iterdir()))
+    rows = run_json("evaluate", path, folder / "test")
     inputs, labels = blobs(0, count=160)
     accuracy = il.load(path).score((inputs[96:], labels[96:]), "a")
     assert rows[0] == {"task": "a", "accuracy": accuracy, "examples": 64}

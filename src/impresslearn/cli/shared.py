@@ -32,12 +32,13 @@ def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:
 
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store's file.")]
+TABLES = (".csv", ".npz", ".parquet")  # files of examples, of which a folder holds many
 Data = Annotated[
     list[str],
     typer.Argument(
         metavar="DATA",
-        help="Labelled examples: one .csv, .npz or folder of images (CLASS/IMAGE) per task. The "
-        "file's name becomes the task's, unless you write NAME=PATH.",
+        help="Labelled examples: one .csv, .npz or folder of images (CLASS/IMAGE) per task, or a "
+        "folder of such files. A file's name becomes the task's, unless you write NAME=PATH.",
         show_default=False,
     ),
 ]
@@ -83,7 +84,11 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
     from impresslearn.checks import composed
 
     paths: dict[str, Path] = {}
+    texts: list[str] = []
     for text in data:
+        files = Path(text).glob("*.*") if Path(text).is_dir() else ()
+        texts += sorted(str(file) for file in files if file.suffix in TABLES) or [text]
+    for text in texts:
         path = Path(text)
         name, separator, rest = text.partition("=")
         if separator and not path.exists():  # a file's name may hold "=" itself

@@ -31,6 +31,7 @@ from impresslearn.errors import (
     warn_caller,
 )
 from impresslearn.files import reason_of
+from impresslearn.networks.prediction import WeightCache
 from impresslearn.store.tasks import TaskRow
 from impresslearn.training.batched import MOST_ON_CPU
 
@@ -125,6 +126,7 @@ def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Ch
         _learners.clear()
         _learners[key] = cloudpickle.loads(content)
         _learners[key]._store.adds_shared = False
+        _learners[key]._store.cache = WeightCache(0)  # tasks leave at once
     learner = _learners[key]
     errors: dict[str, ImpressLearnError] = {}
     rows: list[TaskRow] = []
