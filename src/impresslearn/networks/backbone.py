@@ -240,7 +240,7 @@ class Backbone(ReadOnlySettings):
             # Not strict: views for batch statistics lack the buffers that others pass in.
             with own_device:
                 logits = functional_call(
-                    view, tensors, inputs.arguments, inputs.named, strict=False
+                    view, tensors, inputs.arguments, inputs.named, tie_weights=self._ties
                 )
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             if line := self._explained(error, inputs):
@@ -419,6 +419,10 @@ class Backbone(ReadOnlySettings):
         for member in chain(*self.small_parameters()):
             small[member.name] = self.module.get_parameter(member.name).detach()
         buffers = dict(self.module.named_buffers())
+        once = len([*self.module.parameters(), *buffers])
+        state: list[Any] = [*self.module.named_parameters(remove_duplicate=False)]
+        state += self.module.named_buffers(remove_duplicate=False)
+        self._ties = once < len(state)  # to look for tied tensors takes half of a small pass
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
         self._local = threading.local()
