@@ -112,8 +112,7 @@ def test_exports_add_the_networks(tmp_path: Path, suffix: str) -> None:
     if suffix == "onnx":
         pytest.importorskip("onnxscript")
     assert export_task(learner.task_model("four"), tmp_path / f"a.{suffix}").exists()
-    line = "reads the features of 3 networks"
-    refused(line, export_task, learner.task_model("four"), tmp_path / "a.safetensors")
+    assert len(module.networks) == 3
 
 
 def test_features_that_tasks_use_outlive_others_of_more_masks(
