@@ -103,14 +103,14 @@ def test_whatever_pillow_reads_is_read(tmp_path, suffix):
 
 def test_files_that_are_left_out_are_counted(root, train):
     (train / "ant" / "notes.txt").write_text("no image")
-    with pytest.warns(UserWarning, match=r"1 entries of .*ant are no image files \(notes.txt\)"):
+    with pytest.warns(UserWarning, match=r"1 entries of .*ant are not image files \(notes.txt\)"):
         as_examples(train)
     (train / "bee" / "deep").mkdir()
-    with pytest.warns(UserWarning, match=r"1 entries of .*bee are no image files \(deep\)"):
+    with pytest.warns(UserWarning, match=r"1 entries of .*bee are not image files \(deep\)"):
         as_examples(train)
     for file in (train / "ant").glob("*.png"):
         file.rename(file.with_suffix(".xyz"))
-    refused(r"no image in .*ant itself; .* are no image files", as_examples, train)
+    refused(r"no image in .*ant itself; .* are not image files", as_examples, train)
 
 
 @pytest.mark.filterwarnings("error")

@@ -104,7 +104,7 @@ def _of_rows(data: Any) -> Examples:
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in others}
     inputs = columns[others[0]]
     if len(others) > 1:
-        with users_code(lambda: f"the columns {', '.join(others)} are no numbers"):
+        with users_code(lambda: f"the columns {', '.join(others)} are not numbers"):
             inputs = {name: torch.tensor(values) for name, values in columns.items()}
     return pair(inputs, [row[label] for row in rows])
 
@@ -190,7 +190,7 @@ class _Items(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
         kind = type(self.dataset).__name__
-        what = f"item {index} of {len(self)} in the {kind} is no readable pair (input, label)"
+        what = f"item {index} of {len(self)} in the {kind} is not a readable pair (input, label)"
         with users_code(lambda: what):
             item = self.dataset[index]
             if isinstance(item, Mapping):

@@ -296,7 +296,7 @@ def raw(values: Any) -> Tensor:
             return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
         held = f" of {type(array.flat[0]).__name__.strip('_')}" if array.ndim and array.size else ""
     except (TypeError, ValueError, RuntimeError):
-        held = " whose parts are no numbers or differ in shape"
+        held = " whose parts are not numbers or differ in shape"
     raise InputError(
         f"inputs must be a numeric tensor or array, without labels, got {kind}{held}; load files "
         "and make numbers of words first"

@@ -76,7 +76,7 @@ def flat_images(folder: Path, hint: str = "") -> list[Path]:
             files.append(file)
         elif file.name[0] != ".":
             others.append(file.name)
-    line = f"{len(others)} entries of {folder} are no image files ({', '.join(others[:5])}); "
+    line = f"{len(others)} entries of {folder} are not image files ({', '.join(others[:5])}); "
     line += f"{' '.join(SUFFIXES)} are read"
     if not files:
         raise InputError(f"no image in {folder} itself{hint}{f'; {line}' if others else ''}")
@@ -137,6 +137,6 @@ class ImageFiles(Dataset):
 
 
 def image_folder(folder: Path, layout: Preprocessing | None = None) -> ImageFiles:
-    """The images FOLDER/CLASS/IMAGE; errors are those of `class_images`."""
+    """The images FOLDER/CLASS/IMAGE; errors as `class_images`."""
     files = chain.from_iterable(class_images(folder).values())
     return ImageFiles(list(files), layout or Preprocessing())

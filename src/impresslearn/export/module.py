@@ -44,7 +44,7 @@ class TaskModel:
 
         `task` is its name, `backbone` the arguments of `create_backbone` (null for an adapted
         module), `fingerprint` the SHA-256 of the frozen network without the task, and
-        `preprocessing` that of raw inputs: .onnx and .pt2 files apply it, readers of weights must.
+        `preprocessing` what raw inputs go through, which .onnx and .pt2 files do.
         """
         raw = self.preprocessing.settings() if self.preprocessing else None
         return {

@@ -25,7 +25,7 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
     name, over the same features, and leaves them as they are. Inputs are standardised by the first
     task's.
 
-    - preset: a preset whose tasks have heads of their own, such as "few_labels" or "pretrained".
+    - preset: a preset whose tasks each have a head, such as "few_labels" or "pretrained".
     - backbone: the frozen network, which takes rows of numbers; by default a readout reads the
       columns themselves.
     - max_bytes: the most that a task may take; None leaves it to the preset.

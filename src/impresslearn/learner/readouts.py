@@ -270,7 +270,7 @@ class TaskReadout:
         if known is not None and (known.num_masks, known.residual) != networks:
             number, known = 0, None  # of the network under masks
         elif known is None and settings.precision == "coded":
-            # Components of one task's features serve others almost as well as those of many.
+            # Components of one task's features serve others almost as well as components of many.
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEW_FEATURES <= dimensions <= len(self.features)
             if enough and store.adds_shared and (staged or store.backbone.pretrained):

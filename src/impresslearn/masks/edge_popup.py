@@ -185,7 +185,7 @@ class PrunedMask:
     A lottery ticket is the mask over `initial`. The pruned network is the mask over `trained`.
 
     - `trained`: the weights at the end of the last round, 0 where earlier rounds had pruned.
-    - the other fields as in `TrainedMask`; statistics are those of the last round.
+    - the other fields as in `TrainedMask`; statistics are from the last round.
     """
 
     mask: dict[str, Tensor]

@@ -4,7 +4,7 @@ A method is any object with the verbs of `Method`, the library's or your own. It
 turn. Before the first task and after each task its accuracy on every task is measured.
 
 `class_incremental` asks for labels of single inputs among the classes of all tasks (Class-IL) and
-among those of the named task (Task-IL; van de Ven and Tolias 2019). `evaluate` names the task.
+among the named task's (Task-IL; van de Ven and Tolias 2019). `evaluate` names the task.
 
 Measures are computed from an accuracy matrix R of T + 1 rows of T accuracies. Row i holds the
 accuracy on every task, in the order of learning, after i tasks; row 0 is the state before any task.

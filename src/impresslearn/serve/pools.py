@@ -126,7 +126,7 @@ class Metrics:
                 await app(scope, receive, noting)
             finally:
                 seconds = time.perf_counter() - started
-                # What is no route, such as a wrong address, is counted together.
+                # Wrong addresses are counted together.
                 self.add(getattr(scope.get("route"), "path", "other"), status, seconds)
                 method, path = scope["method"], visible(scope["path"])
                 logger.info("%s %s %d %.1f ms id=%s", method, path, status, 1000 * seconds, number)

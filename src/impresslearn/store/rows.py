@@ -187,7 +187,7 @@ class Rows:
             info, packed = mask
             digest, drawn, bits = mask_digest(packed), None, None
             if info.source == "random":
-                with suppress(*UNREADABLE):  # a caller may have named a mask of their own "random"
+                with suppress(*UNREADABLE):  # a caller may have named their mask "random"
                     drawn = mask_digest(_draw(layers, info.ones, info.recipe))
             if drawn != digest:  # the recipe does not draw these bits again
                 bits = coded_mask(mask, layers)[0].coded
