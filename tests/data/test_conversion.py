@@ -70,8 +70,8 @@ def test_targets_of_torchvision_spare_a_reading(changes):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (Pairs(X[:4], Y[:5]), "item 4 of 5 in the Pairs is no readable .*: IndexError: index 4"),
-        (Subset(DATA, [1, 99]), "item 1 of 2 in the Subset is no readable .* index 99"),
+        (Pairs(X[:4], Y[:5]), "item 4 of 5 in the Pairs is not a readable .*: IndexError: index 4"),
+        (Subset(DATA, [1, 99]), "item 1 of 2 in the Subset is not a readable .* index 99"),
         (Pairs([X[0], X[0, :2]], [0, 1]), r"item 1 has \(2,\), the first \(3,\)"),
         (Pairs([X[0], X[0].byte()], [0, 1]), r"item 1 has \(3, 'uint8'\), the first \(3,\)"),
         (Pairs(["cat"], [0]), "inputs must be a numeric tensor or array, without labels, got str"),
@@ -152,7 +152,7 @@ class Broken(Pairs):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (KeyError("x\ny"), r"^item 3 of 40 in the Broken is no readable .*: KeyError: 'x.ny'$"),
+        (KeyError("x\ny"), r"^item 3 of 40 in the Broken is not a readable .*: KeyError: 'x.ny'$"),
         (MissingDataError("gone"), "^gone$"),
     ],
 )

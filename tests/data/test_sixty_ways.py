@@ -213,7 +213,7 @@ REFUSED = {
         lambda _: rows().rename_column("label", "kind"),
         "and others, got 'x', 'kind'; name",
     ),
-    "text": (lambda _: rows().add_column("text", list(WORDS)), "text are? no numbers"),
+    "text": (lambda _: rows().add_column("text", list(WORDS)), "text are not numbers"),
     "no rows": (lambda _: hugging.Dataset.from_dict({"x": [], "label": []}), "hold no example"),
     "16 bits": (lambda _: ([DEEP] * COUNT, Y), "more than 8 bits a channel"),
     "sizes": (lambda _: ([*IMAGES[1:], IMAGES[0].resize((9, 9))], Y), "must have one size"),
