@@ -30,7 +30,7 @@ def test_the_real_demo(tmp_path):
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "data:image/svg" in page
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
-    assert [row["role"] for row in results["tasks"]] == ["basis"] * 5 + ["learned"] * 10
+    assert [row["phase"] for row in results["tasks"]] == ["basis"] * 5 + ["learned"] * 10
     assert (results["forgetting"], results["task_inference_accuracy"]) == (0, 1)
     for row in results["tasks"][5:]:
         assert [row["task"], "learned", f"{row['accuracy']:.1%}"] in [line[:3] for line in lines]

@@ -36,7 +36,7 @@ def demo(
     (out / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     rows = results["tasks"]
     # A basis task keeps a mask of kilobytes: only a logarithmic axis shows both kinds.
-    chart = line_chart(rows, "bytes", "accuracy", "role", joined=False, log_x=True)
+    chart = line_chart(rows, "bytes", "accuracy", "phase", joined=False, log_x=True)
     parts = [("", chart), ("", table_of(rows))]
     page = write_page(out / "report.html", "ImpressLearn demo", lead, parts)
     shared.print_table(rows)
@@ -65,7 +65,7 @@ def run_demo(store: Path, seed: int) -> tuple[dict[str, Any], str]:
     learner.save(store, overwrite=True)
     rows, share = [], tasks_found / len(stream)
     for row in measured.rows():
-        rows.append({key: row[key] for key in ("task", "role", "accuracy", "bytes")})
+        rows.append({key: row[key] for key in ("task", "phase", "accuracy", "bytes")})
     results = {"seed": seed, "tasks": rows, "forgetting": measured.forgetting}
     most = max(row["bytes"] for row in rows[BASIS_TASKS:])
     lead = f"new tasks: mean accuracy {measured.accuracy:.1%}, at most {size(most)}; forgetting "
