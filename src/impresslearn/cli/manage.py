@@ -33,8 +33,10 @@ def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None
     rows = map(_facts, list_tasks(store, task))
     if as_json:
         shared.print_json_rows(rows)
+    elif listed := list(rows):
+        shared.print_table(listed)
     else:
-        shared.print_table(list(rows))
+        shared.info("no tasks yet")
 
 
 def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from impresslearn.cli import shared
 from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, Store, echo, option
-from impresslearn.errors import UnknownTaskError
+from impresslearn.errors import UnknownTaskError, error_prefix
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -49,8 +49,10 @@ def predict(
     with shared.open_learner(store, module, readonly=True, device=device) as learner:
         named = shared.reader_for(learner, label_column).inputs(inputs)
         values: Any = named.inputs
-        if learner.preprocessing_ is not None:
-            values = learner.preprocessing_.prepare(values, named.pixels, named.integers)
+        with error_prefix(str(inputs)):
+            if learner.preprocessing_ is not None:
+                values = learner.preprocessing_.prepare(values, named.pixels, named.integers)
+            learner.prepare(Prepared(values))  # raises for inputs that the network cannot take
         if task is None:
             guess = learner.infer_task(Prepared(values))
             posterior, task = dict(guess.posterior), guess.best

@@ -122,8 +122,8 @@ def label_and_others(
     if len(labels) > 1 or not others or (needed and not labels):
         raise InputError(
             f"expected one column of labels ({', '.join(known)}) and others, got "
-            f"{some([*labels, *others])}; name the labels with --label-column, or give a pair "
-            "(data['x'], data['y'])"
+            f"{some([*labels, *others])}; name one so, or choose it, by --label-column on the "
+            "command line, by a pair (data['x'], data['y']) in Python"
         )
     return labels[0] if labels else None, others
 

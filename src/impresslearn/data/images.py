@@ -37,6 +37,8 @@ def reading(path: str | Path) -> Iterator[Path]:
     try:
         if not path.exists():
             raise MissingDataError(f"there is no file or folder {path}")
+        if path.is_file() and not path.stat().st_size:
+            raise InputError(f"{path} is empty: it has no bytes")
         yield path
     except ImpressLearnError as error:
         if str(path) in str(error):

@@ -437,7 +437,8 @@ def _status(place: Path, where: str) -> os.stat_result:
     try:
         status = os.stat(place)
     except (FileNotFoundError, NotADirectoryError):
-        raise StoreError(f"there is no store at {where}") from None
+        line = "check the path, or make one with learner.save or impresslearn new"
+        raise StoreError(f"there is no store at {where}; {line}") from None
     except OSError as error:
         raise StoreError(f"cannot read {where}: {reason_of(error)}") from None
     if not stat.S_ISREG(status.st_mode):
