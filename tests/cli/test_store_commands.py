@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 import impresslearn as il
+from impresslearn.cli import shared
 from impresslearn.cli.app import app
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.learner.presets import CANDIDATES
@@ -98,6 +99,10 @@ def test_tasks_are_learned_once_and_evaluated(folder, tmp_path):
     assert rows[0] == {"task": "a", "accuracy": accuracy, "examples": 64}
     assert min(row["accuracy"] for row in rows) > 0.5
     run("learn", path, f"e={train[0]}")
+    images = tmp_path / "images"
+    (images / "cat").mkdir(parents=True)
+    shutil.copy(train[0], images)
+    assert shared.task_paths([str(images)]) == {"images": images}  # not the table beside the class
     assert list(il.load(path).tasks_) == [*"abcde"]
 
 

@@ -86,8 +86,10 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     texts: list[str] = []
     for text in data:
-        files = Path(text).glob("*.*") if Path(text).is_dir() else ()
-        texts += sorted(str(file) for file in files if file.suffix in TABLES) or [text]
+        entries = sorted(Path(text).glob("[!.]*"))
+        files = [str(entry) for entry in entries if entry.suffix.lower() in TABLES]
+        # A folder of images has folders of classes; a table among these is not a task.
+        texts += [text] if any(map(Path.is_dir, entries)) or not files else files
     for text in texts:
         path = Path(text)
         name, separator, rest = text.partition("=")

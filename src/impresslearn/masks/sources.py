@@ -165,10 +165,10 @@ def random_bank(
     - `seed`: at least 0; the same masks on every machine.
     - `device`: where the bits lie.
     - `source`: "random" draws the positions of ones uniformly in each layer, the paper's "random
-      masks". "disjoint" ones share the weights out, so that their sum is the network itself;
-      "disjoint_kernels" keeps the kernels of convolutions whole. Coefficients in few bits do best
-      with disjoint masks: on permuted MNIST 95.0% in 1.44 kB, with random ones of density 0.1
-      94.8% in 1.53 kB.
+      masks". "disjoint" ones share the weights out, whatever the sparsity, so that their sum is the
+      network itself; "disjoint_kernels" keeps the kernels of convolutions whole. Coefficients in
+      few bits do best with disjoint masks: on permuted MNIST 95.0% in 1.44 kB, with random ones of
+      density 0.1 94.8% in 1.53 kB.
 
     Raises InputError for arguments out of range.
     """
