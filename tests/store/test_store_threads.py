@@ -66,6 +66,35 @@ def test_threads_on_one_learner_while_another_saves(path, tmp_path, bound):
     assert not bound or digests(path) == digests(copy)
 
 
+def test_a_commit_in_memory_and_a_reader_do_not_wait_for_each_other(monkeypatch):
+    store, masks_of = small_learner()._store, Rows.masks
+    reading, committing = threading.Event(), threading.Event()
+    names = []
+
+    def masks(rows, first):
+        if threading.current_thread().name == "reader":
+            reading.set()
+            assert committing.wait(10)
+        yield from masks_of(rows, first)
+
+    def commit():
+        assert reading.wait(10)
+        with store.committing, store.database.transaction():
+            committing.set()
+            names.append(store.bank.names)
+
+    monkeypatch.setattr(Rows, "masks", masks)
+    store._generation = None  # as if something had been committed since
+    jobs = {"reader": lambda: names.append(store.bank.names), "writer": commit}
+    threads = [threading.Thread(target=job, name=name, daemon=True) for name, job in jobs.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(names) == 2
+    assert names[0] == names[1]
+
+
 def test_threads_that_save_to_one_path(tmp_path):
     path, learner = tmp_path / "a.impress", small_learner()
     in_threads(*[lambda: learner.save(path, overwrite=True)] * 6)

@@ -172,10 +172,14 @@ class Store:
         generation = self.rows.generation()
         if generation is not None and generation == self._generation:
             return
+        first = self._written_masks
+        # Read before `_adopting` is held: a commit in memory holds the one connection, and waits
+        # for `_adopting`.
+        masks = list(self.rows.masks(first))
         with self._adopting:
-            for mask in self.rows.masks(self._written_masks):
-                self._adopt(self._written_masks, mask)
-                self._written_masks += 1
+            for position, mask in enumerate(masks, first):
+                self._adopt(position, mask)
+            self._written_masks = max(self._written_masks, first + len(masks))
             if generation is not None:
                 self._generation = generation
 
