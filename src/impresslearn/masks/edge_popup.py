@@ -360,9 +360,10 @@ def _kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
     place = sample.size * (1 - share)
     low = sample[max(0, math.floor(place - spread))]
     high = sample[min(sample.size - 1, math.ceil(place + spread))]
-    above = int(np.count_nonzero(values > high))
+    higher = values > high
+    above = int(np.count_nonzero(higher))
     # Half as long as an index of booleans.
-    inside = values[np.flatnonzero((values >= low) & (values <= high))]
+    inside = values[np.flatnonzero((values >= low) ^ higher)]
     if not above < count <= above + inside.size:  # the sample misled
         above, inside = 0, values
     place = inside.size + above - count
