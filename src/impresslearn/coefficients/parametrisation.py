@@ -116,8 +116,16 @@ class Parametrisation(ABC):
         return {}
 
     def mixture(self, tensors: Tensors) -> Mixture:
-        """Coefficients of masks and their scales per layer, if these tensors are such."""
+        """Coefficients of masks, (N,) or (N, units) per layer, and scales per layer, if any.
+
+        The penalty of eq. 2, charts and the inference of tasks side by side read them.
+        """
         return (), None
+
+    @classmethod
+    def mixes_masks(cls) -> bool:
+        """Whether its tensors hold such coefficients."""
+        return cls.mixture is not Parametrisation.mixture
 
     def integers(
         self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]

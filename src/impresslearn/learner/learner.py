@@ -567,8 +567,8 @@ class ImpressLearner(ReadOnlySettings):
         known = []
         for task in chosen:
             view = partial(self._store.view, task, evict_others=False)
-            kinds = {part.kind for part in task.parts}
-            mixes = task.mask is not None or ("masks" in kinds and "deltas" not in kinds)
+            parts = [part for part in task.parts if part.kind != "head"]
+            mixes = task.mask is not None or (len(parts) == 1 and parts[0].mixes_masks())
             mixture = partial(self._store.coefficients, task) if mixes else None
             known.append(KnownTask(task.name, len(task.classes), view, task.profile, mixture))
         return known

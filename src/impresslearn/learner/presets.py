@@ -101,7 +101,7 @@ class LearnerSettings:
         if self.fold_after and "norm" not in self.tune:
             raise InputError('fold_after needs norms that are tuned: tune=("norm",)')
         numbers = self.spec.parametrisation  # raises for numbers that cannot be learned so
-        if self.penalty and (self.start == "network" or not numbers.uses_masks):
+        if self.penalty and (self.start == "network" or not numbers.mixes_masks()):
             line = f"with start={self.start!r} and granularity={self.granularity!r} it must be 0"
             raise InputError(f"penalty is the penalty of a mixture; {line}")
         for name in RECIPES:
