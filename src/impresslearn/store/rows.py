@@ -139,7 +139,7 @@ class Rows:
             if not self.database.write(change, row.name, row.version - 1).rowcount:
                 raise changed_meanwhile(row.name)
         self.database.write("INSERT OR IGNORE INTO documents VALUES (?, ?)", document, row.form)
-        columns = (row.coefficients, row.statistics, row.profile, row.history, row.checksum())
+        columns = (row.coefficients, row.statistics, row.profile, row.history, row.checksum)
         about = (row.name, row.version, row.mask, row.num_masks, document)
         try:
             self.database.write(_INSERT, row.name, *about, *columns)
@@ -284,7 +284,7 @@ def _checked(database: Database, columns: tuple) -> TaskRow:
     """A row of `_SELECT`. Raises StoreError for a damaged one."""
     task = TaskRow(*columns[:-2])
     # A missing document leaves no form.
-    if task.form is None or task.checksum() != columns[-2]:
+    if task.form is None or task.checksum != columns[-2]:
         raise database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
     return task
 

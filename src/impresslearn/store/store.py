@@ -250,7 +250,7 @@ class Store:
             return size
         self._commit(row, run.phase, (), replaced)
         # Mixed once, to judge and to predict.
-        self.cache.get(f"task {row.checksum().hex()}", lambda: weights)
+        self.cache.get(f"task {row.checksum.hex()}", lambda: weights)
         return None
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
@@ -294,7 +294,7 @@ class Store:
                     raise InputError(f"{line}; learn this one again")
                 if replaced is not None:
                     versions = list(self.rows.task_rows(replaced.name))
-                    if not versions or versions[-1].checksum() != replaced.digest:
+                    if not versions or versions[-1].checksum != replaced.digest:
                         raise changed_meanwhile(replaced.name)
                     if row is not None and row.same_numbers(versions[-1]):
                         return

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -83,19 +84,30 @@ class LearnedTask(TaskInfo):
 
     - mask: the name of a basis task's own mask.
     - coefficients: None for a basis task without a head.
+    - encoded_profile: its profile as a store keeps it, and the kind of it.
     - digest: of everything in its row.
     """
 
     mask: str | None = None
     coefficients: StoredCoefficients | None = None
     statistics: StoredStatistics | None = None
-    profile: TaskProfile | FeatureProfile | None = None
+    encoded_profile: tuple[bytes | None, str | None] = (None, None)
     digest: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def parts(self) -> tuple[Parametrisation, ...]:
         """What its coefficients are numbers of."""
         return () if self.coefficients is None else self.coefficients.parts
+
+    @cached_property
+    def profile(self) -> TaskProfile | FeatureProfile | None:
+        """What it knows of its own inputs; predictions do without."""
+        content, kind = self.encoded_profile
+        if content is None:
+            return None
+        if kind == "features":
+            return FeatureProfile.decode(content)
+        return TaskProfile.decode(content, few_features=kind == "values")
 
     def info(self) -> TaskInfo:
         """The public summary."""
@@ -121,6 +133,11 @@ class TaskRow:
     profile: bytes | None
     history: str
 
+    @cached_property
+    def parsed_form(self) -> dict[str, Any]:
+        """The values of `form`; not to be changed."""
+        return json.loads(self.form)
+
     def same_numbers(self, other: TaskRow) -> bool:
         """Whether another row predicts the same: all is equal but version and history."""
         parts = ("mask", "num_masks", "form", "coefficients", "statistics", "profile")
@@ -128,7 +145,7 @@ class TaskRow:
 
     def info(self) -> TaskInfo:
         """The public summary, with every byte counted; it needs no network."""
-        form, history = json.loads(self.form), json.loads(self.history)
+        form, history = self.parsed_form, json.loads(self.history)
         classes, recipe = tuple(form["classes"]), form["recipe"]
         if "seed" in history:
             recipe = {"seed": history.pop("seed"), **recipe}
@@ -157,6 +174,7 @@ class TaskRow:
         content = None if statistics is None else statistics.content
         return replace(self, form=to_json(form), statistics=content, profile=profile.encode())
 
+    @cached_property
     def checksum(self) -> bytes:
         """Of everything that the row holds."""
         about = (self.name, str(self.version), self.mask or "", str(self.num_masks))
@@ -204,27 +222,21 @@ def task_row(
 
 def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
     """The task of a row. Raises as `Database.decoding` for a row of another network."""
-    info, form = row.info(), json.loads(row.form)
+    info, form = row.info(), row.parsed_form
     coefficients = statistics = None
-    profile: TaskProfile | FeatureProfile | None = None
     if row.coefficients is not None:
         num_masks = 0 if row.mask is not None else row.num_masks
         about = form["precision"], from_plain(form["parts"]), num_masks, len(info.classes)
         coefficients = StoredCoefficients(*about, row.coefficients)
     if row.statistics is not None:
         statistics = restore_statistics(backbone, row.statistics, form["coded_statistics"])
-    kind = form.get("profile")
-    if row.profile is not None and kind == "features":
-        profile = FeatureProfile.decode(row.profile)
-    elif row.profile is not None:
-        profile = TaskProfile.decode(row.profile, few_features=kind == "values")
     return LearnedTask(
         **vars(info),
         mask=row.mask,
         coefficients=coefficients,
         statistics=statistics,
-        profile=profile,
-        digest=row.checksum(),
+        encoded_profile=(row.profile, form.get("profile")),
+        digest=row.checksum,
     )
 
 
