@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from impresslearn.checks import check_kind
+from impresslearn.checks import check_kind, imported
 from impresslearn.data import Inputs
-from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
+from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export.module import ExportedTask, TaskModel
 from impresslearn.files import check_place, write_file
 
@@ -73,9 +73,7 @@ def _program(task: TaskModel, example: Any) -> bytes:
 
 def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
     for package in ("onnx", "onnxscript"):
-        if find_spec(package) is None:
-            line = f"exporting to ONNX needs {package}: pip install 'impresslearn[onnx]'"
-            raise MissingDependencyError(line)
+        imported(package, f"exporting to ONNX needs {package}", "onnx")
     inputs = task.example_inputs(example)
     names = [key if isinstance(key, str) else f"input_{key}" for key, _ in inputs.items()]
     names = ["input"] if names == ["input_0"] else names
