@@ -21,8 +21,8 @@ from impresslearn.checks import check_choice
 from impresslearn.coefficients.masks import equal_alphas, mix, mixture_of
 from impresslearn.data import Examples
 from impresslearn.errors import NotLearnedWarning
-from impresslearn.inference import OBJECTIVES
 from impresslearn.inference.superposition import Superposition
+from impresslearn.inference.task_inference import OBJECTIVES
 from impresslearn.kernels import unpack
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import PopupScores, random_bank

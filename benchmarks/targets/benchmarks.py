@@ -120,7 +120,7 @@ def find_benchmark(name: str, scale: str) -> Benchmark:
     if chosen is not None:
         preset = find_preset(chosen)
         defaults = {
-            "backbone": preset.backbone_settings(),
+            "backbone": {"init": preset.init, "gain": preset.gain},
             "mask": {
                 "allocation": preset.allocation,
                 "rule": preset.score_rule,

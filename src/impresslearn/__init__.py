@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from impresslearn.training.first_session import adapt_to as adapt_to
     from impresslearn.training.loop import Recipe as Recipe
 
-    __version__: str
+__version__ = "0.3.0"
 
 _NAMES = {
     "data": "Examples Inputs Prepared Preprocessing",
@@ -80,25 +80,13 @@ __all__ = sorted([*_MODULE_OF, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        value: Any = _version()
-    elif name in _MODULE_OF:
-        module = import_module(_MODULE_OF[name])
-        value = module if _MODULE_OF[name] == f"{__name__}.{name}" else getattr(module, name)
-    else:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_MODULE_OF[name])
+    value = module if _MODULE_OF[name] == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(__name__)
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "0+unknown"

@@ -15,12 +15,13 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, TypeVar, cast
 from unicodedata import normalize
 
 import numpy as np
 
-from impresslearn.errors import FixedSettingError, InputError, visible
+from impresslearn.errors import FixedSettingError, InputError, MissingDependencyError, visible
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 # Whether the caller set torch's default device, which is the CPU inside of the package.
@@ -207,6 +208,18 @@ def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
     stem = [name for name in folded if len(text) > 4 and text[:-1] in name]
     close = begun + holding or stem or get_close_matches(text, folded, n=count, cutoff=0.65)
     return [folded[name] for name in dict.fromkeys(close)][:count]
+
+
+def imported(module: str, line: str, extra: str) -> Any:
+    """A module that an extra installs.
+
+    Raises MissingDependencyError where it is missing; line: how the message begins.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        line = f"{line}: pip install 'impresslearn[{extra}]'"
+        raise MissingDependencyError(line) from None
 
 
 def plain_json(value: Any, what: str) -> Any:

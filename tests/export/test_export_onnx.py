@@ -12,7 +12,6 @@ from impresslearn.errors import (
     NotLearnedWarning,
 )
 from impresslearn.export import export_module, export_task
-from impresslearn.export import formats as exporter
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
@@ -87,8 +86,10 @@ def test_what_onnxruntime_cannot_run(tmp_path):
     ],
 )
 def test_a_wrong_model_is_not_written(learner, tmp_path, monkeypatch, change, message):
-    run, path = exporter._run, tmp_path / "new.onnx"
-    monkeypatch.setattr(exporter, "_run", lambda *args: change(run(*args)))
+    run, path = torch.onnx.ONNXProgram.__call__, tmp_path / "new.onnx"
+    monkeypatch.setattr(
+        torch.onnx.ONNXProgram, "__call__", lambda *args: [change(each) for each in run(*args)]
+    )
     with pytest.raises(ImpressLearnError, match=message):
         export_task(learner.task_model("new"), path)
     assert list(tmp_path.iterdir()) == []

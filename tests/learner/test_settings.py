@@ -181,9 +181,11 @@ def test_a_reader_sees_that_the_first_task_is_another_one(tmp_path):
 @pytest.mark.parametrize("name", [each for each in list_presets() if not preset(each).own_head])
 def test_every_preset_makes_a_network_and_learners(name):
     chosen = preset(name)
-    backbone = lenet(**chosen.backbone_settings())
+    backbone = lenet(init=chosen.init, gain=chosen.gain)
     learner = ImpressLearner.from_preset(backbone, name, seed=5, progress=False)
-    for setting, value in chosen.learner_settings().items():
+    names = ("allocation", "basis_recipe", "task_recipe", "penalty", "score_rule", "sparsity")
+    settings = {name: getattr(chosen, name) for name in names} | dict(chosen.more)
+    for setting, value in settings.items():
         assert getattr(learner, setting) == value
         if name == "default":
             assert getattr(ImpressLearner(), setting) == value

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
+from impresslearn.data import StreamedExamples, TensorBatches, even_parts
+from impresslearn.data.batches import StreamedBatches
 from impresslearn.networks import adapt, create_backbone, prediction
 from impresslearn.networks.prediction import BATCH, TaskView
 from toys import blobs

@@ -101,9 +101,8 @@ def new(
     echo(f"created {store}: {made.name}, {outputs}, {made.num_maskable:,} weights")
     needs_masks = learner.settings.granularity != "weight" and not learner.settings.staged
     if needs_masks and not len(learner.bank_):
-        shared.info(
-            "the bank is empty: give `new` --masks 20, or learn the first tasks with --basis"
-        )
+        line = "the bank is empty: give `new` --masks 20, or learn the first tasks with --basis"
+        shared.info(line)
 
 
 def advise(

@@ -242,10 +242,8 @@ def _leaves(
     values, grids, speeds, sparse = [], [], [], []
     kept = grouped(present.grids, layouts) if present and present.grids else None
     for number, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
-        known, known_grids = (
-            present.numbers[number] if present else (),
-            kept[number] if kept else (),
-        )
+        known = present.numbers[number] if present else ()
+        known_grids = kept[number] if kept else ()
         if part.is_sparse:
             sparse.append(part.integers(backbone, seed, known, known_grids))
             continue

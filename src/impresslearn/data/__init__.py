@@ -7,12 +7,10 @@ strings); `encode_labels` maps them to 0..K-1.
 """
 
 from impresslearn.data.batches import BatchSource as BatchSource
-from impresslearn.data.batches import StreamedBatches as StreamedBatches
 from impresslearn.data.batches import TensorBatches as TensorBatches
 from impresslearn.data.batches import even_parts as even_parts
 from impresslearn.data.batches import to_batches as to_batches
 from impresslearn.data.conversion import as_examples as as_examples
-from impresslearn.data.examples import MEMORY_LIMIT as MEMORY_LIMIT
 from impresslearn.data.examples import Augmentation as Augmentation
 from impresslearn.data.examples import Examples as Examples
 from impresslearn.data.examples import Features as Features

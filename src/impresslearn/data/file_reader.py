@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from impresslearn.checks import composed
+from impresslearn.checks import composed, imported
 from impresslearn.data.conversion import as_examples, label_and_others
 from impresslearn.data.examples import Examples, StreamedExamples, is_number, raw
 from impresslearn.data.images import SUFFIXES, ImageFiles, flat_images, image_folder, reading
 from impresslearn.data.labels import label_array, some
 from impresslearn.data.preprocessing import Preprocessing
-from impresslearn.errors import InputError, MissingDependencyError
+from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -95,12 +95,7 @@ class FileReader:
 
     def _table(self, path: Path, labelled: bool) -> tuple[Any, Any]:
         """The input columns of a table, in the order of the layout, and its label column."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingDependencyError(
-                "reading tables needs pandas: pip install 'impresslearn[pandas]'"
-            ) from None
+        pandas = imported("pandas", "reading tables needs pandas", "pandas")
         if path.suffix.lower() == ".parquet":
             frame = pandas.read_parquet(path).rename(columns=lambda name: composed(str(name)))
             label, others = label_and_others(frame.columns, self.label_column, labelled)

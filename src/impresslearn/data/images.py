@@ -13,15 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.checks import composed
+from impresslearn.checks import composed, imported
 from impresslearn.data.preprocessing import Preprocessing
-from impresslearn.errors import (
-    ImpressLearnError,
-    InputError,
-    MissingDataError,
-    MissingDependencyError,
-    warn_caller,
-)
+from impresslearn.errors import ImpressLearnError, InputError, MissingDataError, warn_caller
 from impresslearn.files import reason_of
 
 SUFFIXES = (
@@ -126,16 +120,11 @@ class ImageFiles(Dataset):
         return pixels, path.parent.name
 
     def _pixels(self, path: Path) -> Tensor:
-        try:
-            from PIL import Image
-        except ImportError:
-            raise MissingDependencyError(
-                "reading images needs pillow: pip install 'impresslearn[vision]'"
-            ) from None
+        pillow = imported("PIL.Image", "reading images needs pillow", "vision")
         # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the
         # pixels.
         with reading(path), path.open("rb") as stream:
-            return torch.from_numpy(self.layout.pixels_of([Image.open(stream)])[0])
+            return torch.from_numpy(self.layout.pixels_of([pillow.open(stream)])[0])
 
 
 def image_folder(folder: Path, layout: Preprocessing | None = None) -> ImageFiles:

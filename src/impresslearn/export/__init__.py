@@ -1,6 +1,5 @@
 """One task as a module, or as an .onnx or .pt2 file for other programs."""
 
-from impresslearn.export.formats import FORMATS as FORMATS
 from impresslearn.export.formats import export_task as export_task
 from impresslearn.export.module import ExportedTask as ExportedTask
 from impresslearn.export.module import TaskModel as TaskModel

@@ -8,17 +8,16 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
-from impresslearn.checks import check_kind
+from impresslearn.checks import check_kind, imported
 from impresslearn.data import Inputs
-from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
+from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export.module import ExportedTask, TaskModel
 from impresslearn.files import check_place, write_file
 
@@ -74,9 +73,7 @@ def _program(task: TaskModel, example: Any) -> bytes:
 
 def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
     for package in ("onnx", "onnxscript"):
-        if find_spec(package) is None:
-            line = f"exporting to ONNX needs {package}: pip install 'impresslearn[onnx]'"
-            raise MissingDependencyError(line)
+        imported(package, f"exporting to ONNX needs {package}", "onnx")
     inputs = task.example_inputs(example)
     names = [key if isinstance(key, str) else f"input_{key}" for key, _ in inputs.items()]
     names = ["input"] if names == ["input_0"] else names
@@ -96,13 +93,13 @@ def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
         translated.model.metadata_props.update(task.metadata())
         model = translated.model_proto.SerializeToString()
     if verify and find_spec("onnxruntime") is not None:
-        _verify(task, module, model, inputs, names)
+        _verify(task, module, translated, inputs)
     return model
 
 
 @torch.no_grad()
 def _verify(
-    task: TaskModel, module: nn.Module, model: bytes, example: Inputs, names: list[str]
+    task: TaskModel, module: nn.Module, program: torch.onnx.ONNXProgram, example: Inputs
 ) -> None:
     """Raises ImpressLearnError unless onnxruntime computes the logits of the module."""
     rows, dtype = 16, task.backbone.dtype
@@ -118,7 +115,7 @@ def _verify(
         inputs = Inputs(torch.randint(top, shape, generator=generator).to(first.dtype))
     expected = module(*inputs.arguments, **inputs.named).double()
     try:
-        logits = _run(model, dict(zip(names, inputs.tensors, strict=True))).double()
+        logits = program(*inputs.tensors)[0].double()
     except Exception as error:  # onnxruntime's errors have no common base
         raise ImpressLearnError(
             f"onnxruntime cannot run the exported {task.backbone.name} in {dtype}: "
@@ -135,15 +132,6 @@ def _verify(
             f"relative error of {relative:.1e} for {rows} random inputs, allowed {allowed:.1e}; "
             "nothing was written"
         )
-
-
-def _run(model: bytes, inputs: dict[str, Tensor]) -> Tensor:
-    runtime = import_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3  # errors only
-    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
-    return torch.from_numpy(session.run(["logits"], arrays)[0])
 
 
 def _traced(task: TaskModel, module: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:

@@ -344,11 +344,7 @@ def _judge(
 
 
 def _losses_and_odds(
-    backbone: Backbone,
-    part: Outputs,
-    inputs: Tensor | Inputs,
-    seen: SeenFeatures,
-    size: int,
+    backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, seen: SeenFeatures, size: int
 ) -> tuple[Tensor, Tensor]:
     """(C, batches) what counts against each task, and the log odds of "none" against it.
 

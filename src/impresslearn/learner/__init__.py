@@ -8,6 +8,5 @@ from impresslearn.learner.loading import create_learner as create_learner
 from impresslearn.learner.loading import load as load
 from impresslearn.learner.loading import open_store as open_store
 from impresslearn.learner.loading import verify_store as verify_store
-from impresslearn.learner.presets import Preset as Preset
 from impresslearn.learner.presets import list_presets as list_presets
 from impresslearn.learner.presets import preset as preset

@@ -32,13 +32,7 @@ from impresslearn.data import Features, Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export import TaskModel, export_module
-from impresslearn.inference import (
-    InferenceMethod,
-    KnownTask,
-    TaskGuess,
-    guess_task,
-    guess_tasks,
-)
+from impresslearn.inference import InferenceMethod, KnownTask, TaskGuess, guess_task, guess_tasks
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner.parallel import learn_in_parallel
@@ -424,10 +418,9 @@ class ImpressLearner(ReadOnlySettings):
         names = check_task_names(task, len(values))
         labels: list[Any] = [None] * len(names)
         for part in mixed_logits(self._store, values, names):
-            for row, learned, best in zip(
-                part.rows, part.tasks, part.logits.argmax(dim=1).tolist(), strict=True
-            ):
-                labels[row] = learned.classes[best]
+            best = part.logits.argmax(dim=1).tolist()
+            for row, learned, place in zip(part.rows, part.tasks, best, strict=True):
+                labels[row] = learned.classes[place]
         kinds = set(map(type, labels))
         return np.array(labels, dtype=object if len(kinds) > 1 else None)
 

@@ -60,7 +60,8 @@ def create_learner(
             "num_classes": classes,
             "seed": seed,
             "head": "own" if chosen.own_head else "shared",
-            **chosen.backbone_settings(),
+            "init": chosen.init,
+            "gain": chosen.gain,
             **(network or {}),
         }
         # Which sizes a network has is known from its spec; those not given follow the data.
@@ -144,11 +145,9 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
 def _learner(path: Any, settings: dict[str, Any], **options: Any) -> ImpressLearner:
     if "backbone" in settings:
         raise InputError("the network comes from the file; give the structure of yours as module=")
-    known = sorted(
-        {*inspect.signature(ImpressLearner).parameters, *options} - {"bank", "in_memory"}
-    )
+    known = {*inspect.signature(ImpressLearner).parameters, *options} - {"bank", "in_memory"}
     for name in settings:
-        check_known("a learner has no setting", name, known)
+        check_known("a learner has no setting", name, sorted(known))
     cache_bytes = settings.get("cache_bytes", CACHE_BYTES)
     store, plain = open_file(path, cache_bytes=cache_bytes, **options)
     try:

@@ -22,14 +22,8 @@ from typing import Any
 
 import torch
 
-from impresslearn.checks import check_integer, check_name
-from impresslearn.errors import (
-    ImpressLearnError,
-    InputError,
-    MissingDependencyError,
-    TasksFailedError,
-    warn_caller,
-)
+from impresslearn.checks import check_integer, check_name, imported
+from impresslearn.errors import ImpressLearnError, InputError, TasksFailedError, warn_caller
 from impresslearn.files import reason_of
 from impresslearn.networks.prediction import WeightCache
 from impresslearn.store.tasks import TaskRow
@@ -209,11 +203,7 @@ def _submitting(
         yield lambda chunk: workers.submit(learn_chunk, packed, key, note_of, chunk), number
         return
     if workers == "ray":
-        try:
-            import ray
-        except ImportError:
-            line = "workers='ray' needs Ray: pip install 'impresslearn[ray]'"
-            raise MissingDependencyError(line) from None
+        ray = imported("ray", "workers='ray' needs Ray", "ray")
         if not ray.is_initialized():
             try:
                 ray.init()

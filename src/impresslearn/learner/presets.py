@@ -181,16 +181,6 @@ class Preset:
     more: Mapping[str, Any] = field(default_factory=dict)
     small: Mapping[str, Any] = field(default_factory=dict)
 
-    def backbone_settings(self) -> dict[str, Any]:
-        """Keyword arguments for `create_backbone`."""
-        return {"init": self.init, "gain": self.gain}
-
-    def learner_settings(self) -> dict[str, Any]:
-        """Keyword arguments for `ImpressLearner`."""
-        of_masks = ("allocation", "basis_recipe", "score_rule", "sparsity")
-        names = (*of_masks, "task_recipe", "penalty")
-        return {name: getattr(self, name) for name in names} | dict(self.more)
-
     def settings_on(
         self, backbone: Backbone, overrides: Mapping[str, Any]
     ) -> tuple[dict[str, Any], int]:
@@ -206,7 +196,9 @@ class Preset:
                 "this preset needs a network whose tasks have their own heads: create it with "
                 'head="own", or adapt one by il.adapt(module)'
             )
-        settings, small = {**self.learner_settings(), **overrides}, dict(self.small)
+        names = ("allocation", "basis_recipe", "task_recipe", "penalty", "score_rule", "sparsity")
+        settings = {name: getattr(self, name) for name in names} | {**self.more, **overrides}
+        small = dict(self.small)
         masks = small.pop("masks", 0)
         numbers = masks * sum(layer.units for layer in backbone.layers)
         if numbers > 8 * (settings.get("max_bytes") or 0):  # the network is not small

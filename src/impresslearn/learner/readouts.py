@@ -43,11 +43,7 @@ from impresslearn.inference.feature_scores import profile_share
 from impresslearn.inference.unknown import largest_profile_bytes
 from impresslearn.learner.presets import LearnerSettings
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import (
-    TrainingData,
-    are_pixels,
-    some_inputs,
-)
+from impresslearn.networks.inputs import TrainingData, are_pixels, some_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store import LearnedTask, Store
 from impresslearn.store.tasks import label_map_bytes

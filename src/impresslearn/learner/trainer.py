@@ -81,10 +81,6 @@ class Trainer:
     preprocessing: Preprocessing | None
     progress: Callable[[str], Progress]
 
-    @property
-    def _any_scale(self) -> bool:
-        return self.settings.granularity == "readout"  # a readout scales its features
-
     # Gradients are on here, whatever mode the caller is in.
     @torch.inference_mode(False)
     def learn_masks(
@@ -146,7 +142,7 @@ class Trainer:
         form: dict[str, Any] = {}
         preprocessing = self.preprocessing
         for name, seed in zip(tasks, self._seeds(list(tasks), seeds), strict=True):
-            data = training_examples(backbone, tasks[name], preprocessing, self._any_scale)
+            data = training_examples(backbone, tasks[name], preprocessing, self._closed_form)
             if not new:
                 # The first task decides how raw inputs of all the others are taken.
                 form = readouts.raw_form(store, self.settings, tasks[name], data[0])
@@ -176,7 +172,7 @@ class Trainer:
                 "changes; learn the new data as a task of another name"
             )
         (seed,) = self._seeds([f"{name} {task.version + 1}"], seed)
-        examples, seen = training_examples(backbone, data, self.preprocessing, self._any_scale)
+        examples, seen = training_examples(backbone, data, self.preprocessing, self._closed_form)
         classes = grown_classes(task.classes, seen, backbone.most_classes)
         missing = [label for label in task.classes if label not in seen]
         if missing:
@@ -417,6 +413,7 @@ class Trainer:
 
     @property
     def _closed_form(self) -> bool:
+        """Whether tasks are readouts, which take inputs of any scale."""
         return self.settings.spec.parametrisation.closed_form
 
     def _seeds(self, names: Sequence[str], seeds: Seeds) -> list[int]:

@@ -230,10 +230,9 @@ class MaskBank:
         if self.layers != backbone.layers:
             raise InputError("the bank's masks are of other layers; make them from backbone.layers")
         if self.trained_on and self.trained_on != backbone.fingerprint(backbone.weights):
-            line = (
-                "the bank's masks were trained on a network of other weights, by its seed or init"
-            )
-            raise InputError(f"{line} perhaps; give that one, or append them to a new MaskBank")
+            line = "the bank's masks were trained on a network of other weights, by its seed or"
+            hint = "give that one, or append them to a new MaskBank"
+            raise InputError(f"{line} init perhaps; {hint}")
 
     def overlap(self) -> Overlap:
         """Pairwise Jaccard overlap of all masks, with its expectation."""

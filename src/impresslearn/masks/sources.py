@@ -103,33 +103,26 @@ def draw_masks(
     sparsity: float = 0.9,
     allocation: Allocation = "erdos_renyi",
     seed: int = 0,
-    prefix: str | None = None,
     source: str = "random",
 ) -> list[PackedMask]:
-    """Masks for a bank, named prefix-0, prefix-1, …, which are not added yet.
+    """Masks for a bank, named source-0, source-1, …, which are not added yet.
 
-    Numbers go on where the bank's masks of the same prefix stop.
+    Numbers go on where the bank's masks of the same source stop.
 
     - `sparsity`, `allocation`: see `random_bank`; disjoint masks ignore both.
-    - `prefix`: the source by default.
     - `source`: "random", "disjoint" or "disjoint_kernels".
 
-    Raises InputError for an unknown source, taken names, and disjoint masks that the bank holds
-    already.
+    Raises InputError for an unknown source, and disjoint masks that the bank holds already.
     """
     count = check_integer(f"the number of {source} masks", count, 1)
     seed = check_integer("seed", seed, 0, SEED_LIMIT)
     check_choice("source", source, SOURCES)
-    layers, prefix = bank.layers, source if prefix is None else prefix
-    ones = ones_per_layer(layers, sparsity, allocation)
+    layers, ones = bank.layers, ones_per_layer(bank.layers, sparsity, allocation)
     drawn = [info for info in bank.infos if info.source == "random"]
     words = [info.name.rpartition("-") for info in drawn]
-    known = [int(end) for word, _, end in words if word == prefix and end.isdecimal()]
+    known = [int(end) for word, _, end in words if word == source and end.isdecimal()]
     start, masks = max(known, default=-1) + 1, []
     for number in range(start, start + count):
-        name = f"{prefix}-{number}"
-        if name in bank:
-            raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
         recipe: dict[str, Any] = {"seed": seed}
         if source == "random":
             recipe |= {"sparsity": sparsity, "allocation": allocation, "number": number}
@@ -141,7 +134,7 @@ def draw_masks(
             if any(info.recipe == recipe for info in drawn):
                 raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
             mask = disjoint_mask(layers, count, seed, number - start, kernels=kernels)
-        masks.append(packed_mask(name, mask, layers, "random", recipe))
+        masks.append(packed_mask(f"{source}-{number}", mask, layers, "random", recipe))
     # The shares of a layer take as much memory as its weights.
     _shares.cache_clear()
     return masks

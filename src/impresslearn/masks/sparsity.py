@@ -40,11 +40,9 @@ def ones_per_layer(
     a sparsity outside [0, 1), an unknown allocation, and without layers.
     """
     if not layers:
-        line = (
-            "nothing but the last layer is left to mask, and that is every task's own; mask it by"
-        )
+        line = "nothing but the last layer is left to mask, and that is every task's own; mask it"
         before = "have linear layers, convolutions or attention before it"
-        raise InputError(f'{line} head="shared", or {before}')
+        raise InputError(f'{line} by head="shared", or {before}')
     density = 1 - check_sparsity(sparsity)
     if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)

@@ -23,9 +23,10 @@ from impresslearn.checks import (
     check_name,
     check_seed,
     clear_calls,
+    imported,
     shown,
 )
-from impresslearn.errors import InputError, MissingDependencyError, error_prefix, warn_caller
+from impresslearn.errors import InputError, error_prefix, warn_caller
 from impresslearn.methods.comparison import Comparison, Run, label_of
 from impresslearn.methods.evaluation import (
     Evaluation,
@@ -146,9 +147,8 @@ def compare(
             evaluations[number] = finished
     if progress:
         in_cache = f", {len(evaluations)} of them in {cache}" if cache is not None else ""
-        print_line(
-            f"compare: {len(planned)} runs{in_cache}; {min(workers, len(planned))} at a time"
-        )
+        line = f"compare: {len(planned)} runs{in_cache}"
+        print_line(f"{line}; {min(workers, len(planned))} at a time")
     _check_training(planned, progress)
     begun = time.time()
     results = in_processes(_do, jobs, min(workers, len(jobs)), backend)
@@ -269,13 +269,7 @@ def in_processes(
         yield from itertools.starmap(call, jobs)
         return
     if backend == "ray":
-        try:
-            from ray.util.joblib import register_ray
-        except ImportError:
-            raise MissingDependencyError(
-                "backend='ray' needs Ray: pip install 'impresslearn[ray]'"
-            ) from None
-        register_ray()
+        imported("ray.util.joblib", "backend='ray' needs Ray", "ray").register_ray()
     # Results come in the order in which they finish, but Ray's come all at the end.
     return_as: Any = "list" if backend == "ray" else "generator_unordered"
     parallel = Parallel(workers, backend, return_as=return_as, batch_size=1)

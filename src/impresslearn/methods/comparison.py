@@ -14,8 +14,8 @@ from math import isnan
 from statistics import fmean
 from typing import Any
 
-from impresslearn.checks import check_choice
-from impresslearn.errors import InputError, MissingDependencyError
+from impresslearn.checks import check_choice, imported
+from impresslearn.errors import InputError
 from impresslearn.methods.evaluation import MEASURES, Evaluation
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
 from impresslearn.tables import ABSENT, Table, format_interval, format_value, table_of
@@ -96,12 +96,7 @@ class Comparison:
 
         Raises MissingDependencyError without pandas.
         """
-        try:
-            import pandas
-        except ImportError:
-            raise MissingDependencyError(
-                "a data frame needs pandas: pip install 'impresslearn[pandas]'; or take .rows()"
-            ) from None
+        pandas = imported("pandas", "a data frame needs pandas, .rows() does not", "pandas")
         return pandas.DataFrame(self.rows(of))
 
     def means(self, measure: str = "accuracy") -> dict[str, Summary | None]:

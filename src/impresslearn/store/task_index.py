@@ -68,8 +68,6 @@ class TaskIndex:
         if space is None or len(store.tasks) <= MANY_TASKS or not self._catch_up(space):
             return None
         backbone, frozen = store.backbone, store.frozen
-        if not isinstance(inputs, Features):
-            backbone.check_inputs(inputs)
         features = frozen_features(backbone, frozen, inputs)
         seen = space.coordinates(features)[:, self._axes(space)].cpu().numpy()
         places, total = [], np.zeros(len(self._names), np.float32)

@@ -178,9 +178,8 @@ def draw(layer: MaskableLayer, key: MaskKey) -> tuple[Tensor, bytes]:
     # By the layer's name: adapters of one seed share the masks of the layers they have in common.
     words = f"{key.seed}:{layer.name}".encode()
     seed = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
-    bits = (
-        random_bank([layer], key.num_masks, seed=seed, source="disjoint").bits(0).clone()
-    )  # without spare room
+    bank = random_bank([layer], key.num_masks, seed=seed, source="disjoint")
+    bits = bank.bits(0).clone()  # without spare room
     return bits, hashlib.sha256(bits.numpy().tobytes()).digest()
 
 

@@ -150,9 +150,8 @@ class ImpressModel(BaseTuner):
             if key.endswith(first) and key.endswith(".impress_alpha"):
                 # A network that is not wrapped by PEFT has names without the prefix.
                 prefix = key.removesuffix(first)
-                for name, tensor in zip(
-                    alphas, _decoded(code, alphas.values(), config.masks_digest), strict=True
-                ):
+                decoded = _decoded(code, alphas.values(), config.masks_digest)
+                for name, tensor in zip(alphas, decoded, strict=True):
                     state_dict[prefix + name] = tensor
             elif key in parameters and place in key:
                 like = parameters[key]
