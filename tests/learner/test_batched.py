@@ -1,5 +1,6 @@
 """Many tasks or masks in one loop: the same bits as one by one; stacked, up to rounding."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -176,6 +177,21 @@ def test_tasks_before_one_that_fails_in_any_way_are_kept(batched):
     with pytest.raises(KeyError, match="no such file"):
         many.learn_tasks(tasks, batched=batched)
     assert list(many.tasks_) == ["t0", "t1", "t2"]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("granularity", ["layer", "unit", "weight"])
+def test_nothing_of_a_training_stays_in_memory(granularity, batched):
+    def tensors():
+        gc.collect()
+        return sum(isinstance(value, torch.Tensor) for value in gc.get_objects())
+
+    many, counts = learner(granularity=granularity, precision="coded", cache_bytes=0), []
+    for _ in range(3):
+        many.learn_tasks({"a": data(0), "b": data(1)}, batched=batched)
+        many.remove_task("a").remove_task("b")
+        counts.append(tensors())
+    assert counts[1] == counts[2]
 
 
 def test_a_failing_task_leaves_the_prices_of_others():

@@ -9,6 +9,7 @@ too, is part of the loss, so that numbers which do not earn their bits stay at z
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -167,13 +168,13 @@ class _Step(torch.autograd.Function):
         ctx.save_for_backward(
             moved, integers, step, grids, by_size * exact.sign(), of._sums(by_width)
         )
-        ctx.of = of
+        ctx.of = weakref.ref(of)  # it keeps this graph: a reference would free neither
         return torch.addcmul(offset, step, integers), of._sums(nats) / math.log(2)
 
     @staticmethod
     def backward(ctx: Any, by_value: Tensor, by_bits: Tensor) -> tuple:
         moved, integers, step, grids, by_exact, by_width = ctx.saved_tensors
-        of, by_nats = ctx.of, by_bits / math.log(2)
+        of, by_nats = ctx.of(), by_bits / math.log(2)
         by_number = by_value * step + of._spread(by_nats) * by_exact
         # Of numbers at their largest nothing is left.
         by_number = torch.ops.aten.hardtanh_backward(by_number, moved, -LARGEST, LARGEST)

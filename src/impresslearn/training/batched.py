@@ -106,7 +106,7 @@ def _graph_bytes(training: TaskTraining, trained: Trainable) -> int:
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # a tensor itself would keep the graph that keeps it
 
     generator = torch.Generator().manual_seed(0)
     size = training.recipe.batch_for(len(training.source))
