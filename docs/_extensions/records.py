@@ -49,7 +49,7 @@ MEANINGS = {
 }
 
 NETWORKS = {
-    "resnet20": "ResNet-20 of CIFAR-10",
+    "resnet20": "CIFAR-10 ResNet-20",
     "efficientnet": "EfficientNet-Lite0",
     "minilm": "all-MiniLM-L6-v2",
 }

@@ -109,7 +109,7 @@ def test_a_mask_of_other_weights_is_used_only_where_that_is_said():
     ticket = prune(backbone, data, sparsity=0.5, rounds=1, recipe=RECIPE)
     for trained in (train_mask(backbone, data, recipe=RECIPE), ticket):
         assert trained.classes == (0, 1, 2)
-        refused("made for a network of other weights", accuracy, other, trained, data)
+        refused("trained on other weights", accuracy, other, trained, data)
         assert 0 <= accuracy(other, trained.mask, data) <= 1
         assert accuracy(copy.deepcopy(backbone), trained, data) == accuracy(backbone, trained, data)
     refused("label . is not among", accuracy, backbone, ticket, (data[0], data[1] + 5))

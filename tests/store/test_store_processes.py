@@ -99,7 +99,7 @@ def test_masks_that_were_never_committed(path):
         own = {layer.name: torch.ones(layer.shape, dtype=bool) for layer in one.backbone.layers}
         one.bank_.append("own", own)
         other.learn_basis("theirs", blobs(3))
-        with pytest.raises(il.StoreError, match=r"'theirs' where this bank has 'own'"):
+        with pytest.raises(il.StoreError, match=r"'theirs' in place of 'own'"):
             digest(one, "theirs")
         with pytest.raises(il.StoreError, match="open the store again"):
             one.learn_task("new", blobs(1))

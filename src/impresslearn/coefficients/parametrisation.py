@@ -2,8 +2,8 @@
 
 A task combines up to three of them: (1) `masks`, `multipliers` or a `readout`; (2) its own head;
 (3) changes of norms and biases (both in `deltas`). Training, rounding, counting and the store loop
-over `Parametrisation.layout`; what else they ask is a class attribute below. A new parametrisation
-is one file and one `register_parametrisation`; the registered name is then a value of the learner's
+over `Parametrisation.layout` and read the class attributes below. A new parametrisation is
+one file and one `register_parametrisation`; the registered name is then a value of the learner's
 setting `granularity`.
 """
 
@@ -30,7 +30,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import TunedKind
 
-# Coded integers are trained at this multiple of the recipe's learning rate.
+# Multiple of the recipe's learning rate for coded integers.
 LEVELS_PER_UNIT = 10.0
 
 
@@ -46,7 +46,7 @@ class CoefficientSpec:
     - residual: whether masks change the network's own weights, W ⊙ (1 + Σ α M).
     - tune: small parameters to learn too: "norm" for scales and shifts of norms, "bias".
 
-    The attribute `parametrisation` acts on the weights; heads and small parameters come beside it.
+    `parametrisation` acts on the weights; heads and small parameters are separate.
     Raises InputError for settings that it cannot use.
     """
 
@@ -69,9 +69,9 @@ class CoefficientSpec:
 
 @dataclass(frozen=True)
 class Start:
-    """How a tensor starts to be learned.
+    """How a tensor is initialised.
 
-    - value: of all its places, and the offset of its grid under "coded".
+    - value: of every entry; under "coded" also the offset of its grid.
     - step: the first step of the grid.
     - speed: under "coded" the multiple of the learning rate at which its integers are trained.
     """
@@ -90,7 +90,7 @@ Mixture = tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]  # coefficients, 
 class Parametrisation(ABC):
     """A frozen dataclass of JSON values; its tensors are given and returned in layout order.
 
-    - kind: the word that a store knows the class by.
+    - kind: the name of the class in stores.
     - uses_masks: whether it needs a bank.
     - closed_form: whether a task is fitted without gradients (`readout`).
     - is_sparse: whether its layouts are sparse and it brings its own `integers`.
@@ -108,7 +108,7 @@ class Parametrisation(ABC):
         """The tensors that a task keeps."""
 
     def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
-        """How each tensor starts, () for zeros; coded: whether as integers on a grid."""
+        """Initial values, () for zeros; coded: whether they are integers on a grid."""
         return ()
 
     def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
@@ -130,7 +130,7 @@ class Parametrisation(ABC):
     def integers(
         self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
     ) -> Any:
-        """Integers under training like `QuantizedParameters`, if sparse; present: to go on from."""
+        """Trainable integers like `QuantizedParameters`, if sparse; present: initial values."""
         raise NotImplementedError(f"{type(self).__name__} sets is_sparse and needs this method")
 
 
@@ -227,7 +227,7 @@ def layouts_of(
 
 
 def task_weights(bank: MaskBank, backbone: Backbone, coefficients: Coefficients) -> Weights:
-    """All that a task computes with in place of the network's own parameters, by name."""
+    """The parameters that a task replaces in the network, by name."""
     weights: Weights = {}
     for part, tensors in zip(coefficients.parts, coefficients.numbers, strict=True):
         weights |= part.weights(backbone, bank, tensors)
@@ -255,7 +255,7 @@ def register_parametrisation(
     """Makes a parametrisation known to learners and stores.
 
     - kind: the class; its `kind` names it in stores.
-    - makers: for each value of `granularity` that stands for it, a function that makes it from a
+    - makers: for each `granularity` that selects it, a function that makes it from a
       `CoefficientSpec`, raising InputError for settings that do not fit.
 
     Raises InputError for a name that is taken by another class.

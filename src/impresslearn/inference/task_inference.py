@@ -1,12 +1,12 @@
-"""Which task is this? Task inference without labels and without a task name (the GN regime).
+"""Which task is this? Task inference without labels or a task name (SupSup's GN setting).
 
 `exhaustive` runs every task on the inputs and judges it by its own predictions. It was at least as
-accurate as every other method, and faster than searches by halving, wherever it was measured, so
-"auto" is this one. The others follow the predictions of the tasks' superposition: `one_shot` takes
-the task of the most negative gradient at equal shares, as published (Wortsman et al. 2020);
+accurate as every other method wherever it was measured, so "auto" uses it (`ImpressLearner` may
+shortlist tasks first). The others follow the predictions of the tasks' superposition: `one_shot`
+takes the task of the most negative gradient at equal shares, as published (Wortsman et al. 2020);
 `alpha` optimises the shares per layer (the ImpressLearn paper), runs the best sixteen tasks, and
-also returns the mixture it found. A judged task competes with "unknown": that the inputs belong to
-no task, by what the task showed on its own and on foreign inputs.
+also returns the mixture it found. A judged task competes with "unknown" (no task), by the entropy
+and distance thresholds in its profile.
 """
 
 from __future__ import annotations
@@ -53,26 +53,25 @@ OBJECTIVES = {"entropy": mean_entropy, "information": information_maximisation}
 ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
-# Tasks that are run after α-optimisation: its shares are a poor witness for small batches.
+# Tasks that are run after α-optimisation: its shares are unreliable for small batches.
 SHORTLIST = 16
 JUDGED_INPUTS = 256
-# Stated against true probabilities at 0.1 on rotated digits: n=4 0.68 / 0.82, n=8 0.74 / 0.77,
+# Mean posterior / true accuracy at 0.1, rotated digits: n=4 0.68 / 0.82, n=8 0.74 / 0.77,
 # n=16 0.79 / 0.80, n=64 0.84 / 0.80.
 TEMPERATURE = 0.1
 # Uniform predictions added to a judged batch: with two to eight inputs the entropy of the mean is
-# mostly chance (4 rotated digits: 83 in place of 66% right).
+# mostly noise (4 rotated digits: 83%, 66% without).
 PRIOR = 2.0
-# Of a squared distance, whose six parts are not independent: half of a Gaussian's. A half brings
-# digits one to three points more and costs sentences ten (78 in place of 88% from one).
+# Of a squared distance. A Gaussian has 0.5, but the six parts are not independent. 0.5 is 1 to 3
+# points better on digits and 10 worse on one sentence (78, not 88%).
 DISTANCE_WEIGHT = 0.25
-# Of few features all means are known, and values depend on each other: the share of a Gaussian's
-# evidence that counts, and a temperature at which predictions say half (chosen on three kinds of
-# tables).
+# With few features: the share of a Gaussian's evidence that counts, as features are correlated, and
+# a temperature that halves the weight of predictions (chosen on three kinds of tables).
 FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
-# The share of a likelihood ratio in features that counts, as these are not Gaussian, and a
-# temperature at which predictions say little: a ratio knows more of a single input.
+# The share of a likelihood ratio that counts, as features are not Gaussian, and a temperature that
+# gives predictions little weight: they know less about one input.
 RATIO_WEIGHT, RATIO_TEMPERATURE = 0.25, 1.0
-# The logarithm of the odds of "unknown" at one width beyond its threshold.
+# Log odds of "unknown" one width beyond its threshold.
 UNKNOWN_SLOPE = 3.0
 
 
@@ -85,8 +84,7 @@ class TaskGuess:
       not run have 0.
     - unknown_probability: that the inputs belong to none of the tasks.
     - method: how it was found.
-    - mixture: for method "alpha" the optimised weights, or the best task's own if those fit
-      better.
+    - mixture: for method "alpha" the optimised weights, or the best task's if they fit better.
     """
 
     best: str
@@ -137,10 +135,10 @@ class TaskGuess:
 class SeenFeatures(NamedTuple):
     """Inputs as tasks see them in the features of the frozen network.
 
-    - known: the inputs with these features; None where no task knows its inputs by them.
-    - evidence: task -> (n,) the logarithm of how likely each input is in it, as far as it counts.
-    - foreign: task -> (n,) how unlike its own inputs each one is.
-    - temperature: at which predictions count beside this evidence.
+    - known: the inputs with these features; None if no task recognises inputs by them.
+    - evidence: task -> (n,) weighted log likelihood of each input, up to a constant.
+    - foreign: task -> (n,) distance of each input from the task's own inputs.
+    - temperature: of the predictions, when added to this evidence.
     """
 
     known: Features | None
@@ -169,7 +167,7 @@ def seen_features(
     features = frozen_features(backbone, frozen, inputs)
     keys, behind = frozen.feature_keys or (), inputs_behind(inputs)
     known = Features(features, behind, backbone.identity, keys, {})
-    # A task that does not know its features has the ratio of any input, 1.
+    # A task without a feature profile has ratio 1: log ratio 0.
     evidence = dict.fromkeys(names, features.new_zeros(len(features)))
     if space is not None:
         coordinates = space.coordinates(features)
@@ -211,21 +209,20 @@ def guess_task(
 
     - tasks: read one after another under "exhaustive", and held all at once by the others.
     - inputs: unlabelled inputs, as the network takes them.
-    - method: "auto" is "exhaustive".
+    - method: "auto" is "exhaustive" here.
     - objective: the loss of the superposition. "information" is the mean entropy minus the
-      entropy of the mean; it ranks far better, and "alpha" does not collapse. Plain "entropy" is
-      the papers' form.
+      entropy of the mean; it ranks tasks far better and keeps "alpha" from collapsing. The
+      papers use "entropy".
     - recipe: for "alpha", a `Recipe` or a mapping of entries to change.
     - penalty: for "alpha", λ of the paper's eq. 2.
     - shared: norm statistics that all tasks share.
-    - space, frozen: the coordinates of features in which tasks know their inputs, and the frozen
-      network itself, which gives these.
+    - space, frozen: the coordinates of features in which tasks recognise inputs, and the frozen
+      network, which computes the features.
     - class_map: if it has all tasks, "exhaustive" judges them by it and not by their predictions.
     - seed: for "alpha".
 
-    Raises InputError for no task, no input, an unknown method, and for another method than
-    "exhaustive" if tasks cannot be superposed: with their own heads, tuned norms or biases, or a
-    start at the network itself.
+    Raises InputError for no task, no input, an unknown method, and, unless "exhaustive", for
+    tasks that cannot be superposed: with own heads, tuned norms or biases, or start="network".
     """
     check_choice("method", method, METHODS)
     check_choice("objective", objective, OBJECTIVES)
@@ -243,8 +240,8 @@ def guess_task(
     loss = OBJECTIVES[objective]
     names = [task.name for task in tasks]
     if method == "one_shot":
-        # The posterior is what equal shares become by one exponentiated-gradient step of size 1.
-        # No task is run, so nothing speaks for "unknown".
+        # The posterior: equal shares after one exponentiated-gradient step of size 1.
+        # No task is run, so "unknown" has probability 0.
         slopes = superposition.one_shot(inputs, loss)
         likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
@@ -253,7 +250,7 @@ def guess_task(
     outputs = outputs_of_tasks(backbone, bank, shortlist, some, seen.known)
     (guess,) = _judge(backbone, outputs, some, method, seen, len(some))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
-    # The optimum may lie at another task than the judged one; then that task's own weights serve.
+    # The mixture may fit worse than the judged task's own weights; keep the better one.
     best = next(task.view() for task in shortlist if task.name == guess.best)
     losses = [information_maximisation(view.logits(backbone, some)) for view in (mixture, best)]
     chosen = mixture if losses[0] <= losses[1] else best
@@ -273,8 +270,8 @@ def guess_tasks(
 ) -> list[TaskGuess]:
     """The task of each input, judged by itself: inputs (n, ...), n >= 1, may be of several tasks.
 
-    Equal to `guess_task` by "exhaustive" of one input after the other, but runs a task on many
-    inputs at once. Arguments and errors as there.
+    Equals `guess_task` with "exhaustive" on each input, but runs each task on many inputs at once.
+    Same arguments and errors.
     """
     _check_asked(tasks, inputs)
     guesses: list[TaskGuess] = []
@@ -346,17 +343,16 @@ def _judge(
 def _losses_and_odds(
     backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, seen: SeenFeatures, size: int
 ) -> tuple[Tensor, Tensor]:
-    """(C, batches) what counts against each task, and the log odds of "none" against it.
+    """(C, batches) the loss of each task, and the log odds of "none" against it.
 
-    Against a task count the information objective of its predictions, over log K and a
-    temperature, and how unlike its own inputs these are, since a wrong task may be as sure of few
-    inputs as the right one. Inputs of a batch are not independent evidence: both are multiplied by
-    the root of their number. Of few features all means are known: a Gaussian's evidence, all of it
-    independent, times `FEW_FEATURES_WEIGHT`.
+    A task's loss is the information objective of its predictions, over log K and a temperature,
+    plus the mismatch with its own inputs: a wrong task may be as sure of a few inputs as the right
+    one. Both are multiplied by √size, as a batch's inputs are not independent. With few features
+    the mismatch is multiplied by size and `FEW_FEATURES_WEIGHT` instead.
 
-    For "none" speaks that inputs look foreign, or that the task is unsure of them: its entropy is
-    nearer to the one on shuffled inputs. With few features the entropy says nothing, since linear
-    readouts are often unsure of own rows. Without a profile, "none" is impossible.
+    Evidence for "none": the inputs look foreign, or the task's entropy on them is nearer to its
+    entropy on shuffled inputs. With few features entropy is ignored: linear readouts are often
+    unsure of their own rows. Without a profile, "none" is impossible.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))
@@ -382,7 +378,7 @@ def _losses_and_odds(
         limits = away.new_tensor([each.limits for each in profiles]).T[..., None]
         foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
         further = away.mean(dim=2) - (2.0 + len(profiles[0].means))
-        if profiles[0].has_few_features:  # the network's inputs decide, so all tasks are alike
+        if profiles[0].has_few_features:  # the input shape decides, so all tasks are alike
             spreads = away.new_tensor([[each.spread] for each in profiles]).log()
             further = further / 2 + values.shape[-1] * spreads
             mismatch[places] = FEW_FEATURES_WEIGHT * size * further

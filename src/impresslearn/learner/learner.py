@@ -1,8 +1,7 @@
 """`ImpressLearner`: one frozen network, a bank of masks, and any number of tasks.
 
-`learn_basis` trains an impression and adds it to the bank; `learn_task` learns coefficients over
-it; neither changes what an earlier task uses. If a method raises an error, the
-learner does not change.
+`learn_basis` trains a mask and adds it to the bank; `learn_task` learns coefficients of the masks;
+neither changes what an earlier task uses. If a method raises an error, the learner does not change.
 """
 
 from __future__ import annotations
@@ -79,20 +78,20 @@ class ImpressLearner(ReadOnlySettings):
     - penalty: λ of eq. 2, which keeps Σ |α| near 1.
     - basis_recipe, task_recipe: how masks and coefficients are optimised.
     - score_rule: whether edge-popup ranks weights by "score" or by its "magnitude".
-    - seed: of all random draws. A training draws its own seed from this one and its name.
+    - seed: of all draws. A training derives its seed from this one and the name of its task.
     - preprocessing: shape and scale of the inputs of every method; stores and exports keep it.
       None takes inputs as they are, with uint8 scaled to [0, 1].
     - start: "mixture" starts a task at a mixture of masks (eq. 1), "network" at the network without
       masks, whose weights the masks then change. Default: "network" for a pretrained network with
       a head per task and no penalty, otherwise "mixture".
-    - tune: small parameters that a task learns as well: of "norm" layers, and each "bias".
+    - tune: other parameters that a task learns: "norm" (scales, shifts), "bias" or both.
     - fold_after: fraction of the training steps in which batch norms use batch statistics. Training
       then folds the running statistics into the tuned scales and shifts. 0 turns this off.
-    - max_bytes: the most that a learned task may take; the price of bits is raised until it fits.
-    - staged: whether a task begins with a coded readout of the frozen network's features, and
-      learns numbers in the network unless they predict held-out examples worse.
+    - max_bytes: limit on a learned task; training adjusts the price of bits to fit it.
+    - staged: whether a task begins with a coded readout of the frozen network's features, and then
+      changes the network unless that raises held-out loss by over a standard error.
     - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
-    - cache_bytes: memory for the weights of the tasks predicted last.
+    - cache_bytes: memory for the weights of recently used tasks, in bytes.
 
     Raises InputError for settings that cannot be used. Methods raise UnknownTaskError if no task
     has the name, StoreError where a store cannot be used, and InputError for names that are taken,
@@ -141,7 +140,7 @@ class ImpressLearner(ReadOnlySettings):
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
         if backbone.layers:
-            ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # it can be met
+            ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # or raises
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank.to(bank.device)
         self._store = Store(backbone, masks, self.cache_bytes)
 
@@ -176,10 +175,10 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def preprocessing_(self) -> Preprocessing | None:
-        """The preprocessing of raw inputs: the setting, or implied by the first task's inputs."""
-        # If a task was learned from floats 0 to 255 and later gets uint8, the inputs would be
-        # scaled to [0, 1] without a warning; the reverse, and a table whose columns come in another
-        # order, fail without one too.
+        """How raw inputs are prepared: the setting, completed from the first task's inputs."""
+        # The first task's form is kept for later inputs. Otherwise uint8 would be scaled to [0, 1]
+        # after a task learned floats 0 to 255, or the reverse, and reordered columns accepted, all
+        # without a warning.
         return with_form(self.settings.preprocessing, known_form(self._store) or {})
 
     @property
@@ -194,7 +193,7 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def coefficients_(self) -> dict[str, Coefficients]:
-        """The coefficients of every learned task, as stored (rounded where so asked)."""
+        """The coefficients of every learned task, as stored (after rounding)."""
         learned = (task for task in self.tasks_.all() if task.role == "learned")
         return {task.name: self._store.coefficients(task) for task in learned}
 
@@ -207,7 +206,7 @@ class ImpressLearner(ReadOnlySettings):
 
         - name: a new name.
         - data: anything that `as_examples` takes.
-        - seed: of the training; by default drawn from the learner's and the name.
+        - seed: of the training; derived from the learner's and the name if None.
         - note: JSON values to keep in the task's history.
         """
         self._trainer.learn_masks([name], data, seed, note, batched=False)
@@ -242,10 +241,10 @@ class ImpressLearner(ReadOnlySettings):
     def add_masks(
         self, count: int, *, source: str = "random", seed: int | None = None
     ) -> ImpressLearner:
-        """Draws masks of the learner's sparsity and allocation and adds them to the bank.
+        """Draws masks and adds them to the bank.
 
-        - source: "random", "disjoint" (each weight in one of them) or "disjoint_kernels" (each
-          kernel). The bank takes masks of your own with `bank_.append`.
+        - source: "random" (of the learner's sparsity and allocation), "disjoint" (each weight in
+          one of them) or "disjoint_kernels" (each kernel). Add masks of your own by `bank_.append`.
         - seed: of the draw; the learner's by default.
         """
         seed = self.settings.seed if seed is None else check_seed(seed)
@@ -275,14 +274,14 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Learns several new tasks, as `learn_task` does one by one.
 
-        - tasks: name -> data. With workers also pairs of both from any iterable, which is read as
-          tasks are learned; data may be a function without arguments that a worker calls.
-        - batched: whether to train tasks of about one size side by side, up to what fits into
-          memory. On a processor trained coefficients take three quarters of the time and are the
-          same bits; on a GPU `torch.vmap` gives equal results up to rounding.
+        - tasks: name -> data. With workers also an iterable of (name, data), read as tasks are
+          learned; data may be a function without arguments that a worker calls.
+        - batched: whether to train tasks of similar size side by side, as memory allows. On a CPU,
+          coefficients take three quarters of the time and are the same bits; on a GPU `torch.vmap`
+          gives equal results up to rounding.
         - workers: a number of processes, "ray" for the cluster that `ray.init` has connected to, or
-          an executor as of `concurrent.futures`. Tasks that the store has are left out, so the call
-          goes on where a former one ended. Results do not depend on the number of workers.
+          a `concurrent.futures` executor. Tasks that the store has are skipped, so repeat an
+          interrupted call. Results do not depend on the number of workers.
 
         Raises, with workers, TasksFailedError with an error for each task that failed, after all
         others were learned.
@@ -298,7 +297,7 @@ class ImpressLearner(ReadOnlySettings):
     def update_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a task further on new data, from its present numbers, as its next version.
+        """Trains a task further on new data and stores the result as its next version.
 
         The version before is kept. A readout is fitted anew.
 
@@ -315,7 +314,7 @@ class ImpressLearner(ReadOnlySettings):
         return tuple(task.info() for task in self._store.versions(name))
 
     def restore_task(self, name: str, version: int) -> ImpressLearner:
-        """Puts a former version back, bit for bit, as the next; InputError for an unknown one."""
+        """Makes a former version the next one, bit for bit; InputError if there is none."""
         self._store.restore_version(name, check_integer("version", version, 1))
         return self
 
@@ -336,12 +335,12 @@ class ImpressLearner(ReadOnlySettings):
     ) -> dict[str, str | ImpressLearnError]:
         """Adds tasks that were learned elsewhere, all in one transaction.
 
-        - tasks: of `encoded`.
+        - tasks: from `encoded`.
         - on_conflict: for names that this learner has: "error", "version" (the next version, unless
           nothing differs) or "skip".
 
         Returns by name "new", "version 2", "unchanged", "skipped", or the error of a task that was
-        not taken over, which stops no other.
+        not added; the others are.
         """
         return commit_encoded(self._store, tasks, on_conflict)
 
@@ -350,15 +349,15 @@ class ImpressLearner(ReadOnlySettings):
 
         Readouts learned from now on read these components and become smaller.
 
-        - data: as in `learn_task`, of tasks like those to come; 600 inputs of a dozen tasks
-          suffice, and labels do not count.
+        - data: as in `learn_task`, of tasks like those to come; 600 inputs in all, from a dozen
+          tasks, suffice; labels are ignored.
         - dimensions: the number of components.
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
 
     def features(self, inputs: Any, values: Any = None) -> Features:
-        """What readouts read of inputs, kept so that the network runs over them once.
+        """Computes the features that readouts use, so the network runs only once.
 
         Tasks learn from `(features, labels)`, and predict from features, as from the inputs. The
         features can be indexed and sliced; `features.values` is a tensor (n, f) to save.
@@ -407,7 +406,7 @@ class ImpressLearner(ReadOnlySettings):
         values = self.prepare(inputs)
         if per_input:
             if task is not None:
-                raise InputError(f"per_input infers tasks, task={task!r} names them; leave one out")
+                raise InputError(f"pass per_input or task={task!r}, not both")
             task = [guess.best for guess in self.infer_tasks(Prepared(values))]
         elif task is None:
             task = self.infer_task(Prepared(values)).known()
@@ -434,7 +433,7 @@ class ImpressLearner(ReadOnlySettings):
         return accuracy_of(self.backbone, view, data, preprocessing, learned.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """The accuracy in [0, 1] on a task that was not learned, with what all tasks share.
+        """The accuracy in [0, 1] of what all tasks share, on a task that was not learned.
 
         It uses α = 1/N over all masks. If the bank is empty or start="network", it uses the frozen
         network.
@@ -457,9 +456,9 @@ class ImpressLearner(ReadOnlySettings):
         """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
 
         - method: "auto", "exhaustive" (runs every task), "one_shot" (as published for SupSup) or
-          "alpha" (the ImpressLearn paper). "auto" runs every task too, but of more than 256 tasks
-          over a pretrained network only the 64 whose classes are nearest to the inputs; the others
-          have the probability 0.
+          "alpha" (the ImpressLearn paper). "auto" also runs every task, except that among more than
+          256 over a pretrained network it runs the 64 nearest to the inputs; the others get
+          probability 0.
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
@@ -471,7 +470,7 @@ class ImpressLearner(ReadOnlySettings):
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
 
-        - among: as in `infer_task`, whose method "auto" this uses for every input.
+        - among: as in `infer_task`. It uses "auto", with the 16 tasks nearest to each input.
         """
         known, values, about = self._asked(inputs, among, among == "all", one_by_one=True)
         return guess_tasks(self.backbone, self.bank_, known, values, **about)
@@ -521,7 +520,7 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def close(self) -> None:
-        """Lets go of the file of a learner from `open_store`; nothing for one in memory."""
+        """Closes the file of a learner from `open_store`; no effect in memory."""
         self._store.database.close()
 
     def __enter__(self) -> ImpressLearner:
@@ -538,9 +537,9 @@ class ImpressLearner(ReadOnlySettings):
     def _asked(
         self, inputs: Any, among: str | Sequence[str], is_short: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
-        """What inference takes: tasks, prepared inputs, and what the store knows of these.
+        """The arguments of `guess_task`: tasks, prepared inputs, keywords.
 
-        is_short: whether the likeliest of very many tasks will do.
+        is_short: whether a shortlist of many tasks will do.
         """
         store, values = self._store, self.prepare(inputs)
         if is_short and (few := store.index.shortlist(values, one_by_one)):

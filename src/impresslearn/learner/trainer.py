@@ -58,7 +58,7 @@ from impresslearn.training.batched import Problem, solve, stacks
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
-# A training whose code ended further above its budget is done again, up to this number of times.
+# A training whose code ends further above its budget is repeated, this number of times in all.
 MAX_EXCESS, MAX_TRIALS = 0.1, 4
 # A task whose final loss is below this share of the loss by chance has learned something.
 CHANCE_LOSS_RATIO = 0.98
@@ -161,7 +161,7 @@ class Trainer:
 
     @torch.inference_mode(False)
     def update_task(self, name: str, data: Any, seed: int | None, note: Note | None) -> None:
-        """Learns a task further from its present numbers, as its next version."""
+        """Trains a task further on new data and stores the result as its next version."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         task, note = store.tasks.learned(name), _checked_note(note)
@@ -201,7 +201,7 @@ class Trainer:
             features.append(readouts.features_of(store, examples, *networks))
         readouts.keep_projection(store, torch.cat(features), dimensions, *networks)
 
-    # Tensors made in inference mode could not be learned with.
+    # Autograd rejects tensors made in inference mode.
     @torch.inference_mode(False)
     @torch.no_grad()
     def features(self, inputs: Any, values: Any = None) -> Features:

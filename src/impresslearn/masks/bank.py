@@ -100,7 +100,7 @@ class MaskBank:
     on, None if it trained none. Raises InputError for anything else as layers.
     """
 
-    # Tensors made in inference mode could not be learned with.
+    # Autograd rejects tensors made in inference mode.
     @torch.inference_mode(False)
     def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
         self.layers = checked_layers(layers)

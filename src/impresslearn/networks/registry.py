@@ -86,7 +86,7 @@ def list_backbones() -> list[str]:
     return sorted(_builders)
 
 
-# Tensors made in inference mode could not be learned with.
+# Autograd rejects tensors made in inference mode.
 @torch.inference_mode(False)
 def create_backbone(
     name: str = "lenet_300_100",

@@ -68,7 +68,7 @@ def add_tensors(database: Database, backbone: Backbone) -> None:
         database.write(query, name, content, checksum(content))
 
 
-# Tensors made in inference mode could not be learned with.
+# Autograd rejects tensors made in inference mode.
 @torch.inference_mode(False)
 def network_of(
     database: Database,

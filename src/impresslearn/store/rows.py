@@ -225,7 +225,7 @@ class Rows:
         return Projection(num_masks, bool(residual), tensor)
 
     def space(self) -> FeatureSpace | None:
-        """The coordinates of features in which tasks know their inputs, None without."""
+        """The coordinates of features in which tasks recognise inputs; None if there are none."""
         content = self.meta("features")
         if content is None:
             return None

@@ -1,9 +1,9 @@
 """What a learner has committed: the bank, the tasks, and norm statistics that all tasks share.
 
 A store is one SQLite database, in a file or in memory. Before a commit it checks that the task's
-outputs on its training inputs are finite. A commit is atomic, and no later commit changes what it
-wrote. The masks of the bank are also in memory, as bits on the network's device, and so are the
-effective weights of the tasks used last.
+outputs on its training inputs are finite. A commit is atomic, and no later commit changes a stored
+mask or version. The masks of the bank are also in memory, as bits on the network's device, and so
+are the effective weights of the tasks used last.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ CACHE_BYTES = 192 * 1024**2
 class Store:
     """The bank, tasks and shared norm statistics of one network.
 
-    bank: the masks to start from; the masks of the database, by default one in memory, come behind.
+    bank: the first masks; the database (by default a new one in memory) may have more.
     """
 
-    # Tensors made in inference mode could not be learned with.
+    # Autograd rejects tensors made in inference mode.
     @torch.inference_mode(False)
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Store:
 
     @property
     def knows_features(self) -> bool:
-        """Whether tasks know their inputs by the features of the network."""
+        """Whether tasks recognise inputs by the network's features."""
         backbone = self.backbone
         own_head = backbone.own_head is not None
         return backbone.pretrained and own_head and not backbone.normalises_by_batch
@@ -157,24 +157,23 @@ class Store:
 
     @property
     def frozen(self) -> TaskView:
-        """The frozen network itself, for the features by which tasks know their inputs."""
+        """The frozen network, which computes the features that profiles use."""
         view, backbone = self.feature_view(0, True), self.backbone
         if backbone.has_task_statistics:
             view = replace(view, statistics=backbone.initial_statistics())
         return view
 
     def catch_up(self) -> None:
-        """Takes over masks of the database, at first all and later what other processes commit.
+        """Loads the database's masks: first all, later what others have committed.
 
-        Raises StoreError where they committed masks in the places of masks that were appended to
-        this bank without a commit.
+        Raises StoreError if they committed masks at positions where this bank has uncommitted ones.
         """
         generation = self.rows.generation()
         if generation is not None and generation == self._generation:
             return
         first = self._written_masks
-        # Read before `_adopting` is held: a commit in memory holds the one connection, and waits
-        # for `_adopting`.
+        # Read before acquiring `_adopting`: a commit in memory holds the only connection while it
+        # waits for this lock.
         masks = list(self.rows.masks(first))
         with self._adopting:
             for position, mask in enumerate(masks, first):
@@ -184,7 +183,7 @@ class Store:
                 self._generation = generation
 
     def check_new_task(self, name: str, masks: Sequence[str] = ()) -> None:
-        """Raises InputError unless a task of that name, and masks of names, can be committed."""
+        """Raises InputError unless this task name and these mask names can be committed."""
         self.database.check_writable()
         check_new_name(name, self.tasks)
         if masks:
@@ -199,11 +198,11 @@ class Store:
         head: Mapping[str, Tensor],
         precision: str,
     ) -> None:
-        """Adds trained masks; the first one becomes the mask of the task of its name.
+        """Adds trained masks and a task named after the first one, which is its mask.
 
         - masks: name -> layer name -> booleans; recipes: how each was trained.
-        - head: the task's own head, {} without.
-        - precision: of the head and of norm statistics of the task's own.
+        - head: the task's own head, or {}.
+        - precision: of the head and the task's norm statistics.
         """
         name, mask = next(iter(masks.items()))
         backbone, stored = self.backbone, None
@@ -234,7 +233,7 @@ class Store:
     ) -> int | None:
         """Rounds and keeps a learned task's coefficients, and its norm statistics.
 
-        - replaced: the version that this one follows, unless nothing differs.
+        - replaced: the previous version; nothing is written if equal.
         - max_bytes: a task that takes more is not kept, and its bytes are returned.
 
         Raises InputError if another process has updated or removed the task since learning began.
@@ -249,7 +248,7 @@ class Store:
         if max_bytes is not None and (size := row.info().bytes) > max_bytes:
             return size
         self._commit(row, run.phase, (), replaced)
-        # Mixed once, to judge and to predict.
+        # Reuse the weights for predictions.
         self.cache.get(f"task {row.checksum.hex()}", lambda: weights)
         return None
 
@@ -278,8 +277,8 @@ class Store:
     ) -> None:
         """Commits masks and a task in one transaction.
 
-        replaced: as in `commit_learned`. Raises InputError where a name, or the norm statistics
-        that all share, were taken since learning began.
+        replaced: as in `commit_learned`. Raises InputError if a name was taken, or the shared norm
+        statistics were set, since learning began.
         """
         shared = None
         if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
@@ -299,7 +298,7 @@ class Store:
                     if row is not None and row.same_numbers(versions[-1]):
                         return
                 first = len(bank)
-                # In memory, masks are encoded only when they are saved: it takes long.
+                # In memory, masks are encoded only when they are saved: encoding is slow.
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:
@@ -321,7 +320,7 @@ class Store:
         unwritten = [self._bank.packed(place) for place in range(count, len(self._bank))]
         rows.add_masks(count, [*unwritten, *further])
 
-    # Tensors made in inference mode could not be learned with.
+    # Autograd rejects tensors made in inference mode.
     @torch.inference_mode(False)
     def _adopt(self, position: int, mask: PackedMask) -> None:
         """Puts a committed mask at its position; it may be there already."""
@@ -332,13 +331,13 @@ class Store:
             return
         present, bits = self._bank.packed(position)
         if present.name != info.name or not all(map(torch.equal, bits, moved)):
-            line = f"mask {info.name!r} where this bank has {present.name!r}, which it has not"
-            raise StoreError(f"another process has committed {line}; open the store again")
+            line = f"mask {info.name!r} in place of {present.name!r}, which only this process has"
+            raise StoreError(f"another process committed {line}; open the store again")
 
     def _with_evidence(
         self, row: TaskRow, draft: LearnedTask, view: TaskView, run: TrainingRun, precision: str
     ) -> TaskRow:
-        """A task with its norm statistics, and what it knows of its own training inputs.
+        """Adds the task's norm statistics and the profile of its training inputs.
 
         Raises TrainingError where its outputs are not finite.
         """
@@ -383,7 +382,7 @@ class Store:
         return [self.rows.decode(row) for row in self.rows.task_rows(name)]
 
     def restore_version(self, name: str, version: int) -> None:
-        """Puts a former version of a task into its place, as a new version of the same bits."""
+        """Makes a former version of a task the next one, bit for bit."""
         with self.committing, self.database.transaction():
             *former, present = self.rows.task_rows(self.tasks.learned(name).name)
             chosen = next((row for row in former if row.version == version), None)
@@ -431,7 +430,7 @@ class Store:
         return self.cache.get(f"task {task.digest.hex()}", make, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
-        """The networks whose features readouts use: under each mask, its own first if residual."""
+        """The networks that readouts read: the frozen one if residual, then one per mask."""
         self.catch_up()
         positions = _positions(num_masks, residual)
         first, *others = map(self._body, positions)
@@ -441,7 +440,7 @@ class Store:
 
     @torch.no_grad()
     def equal_mixture(self) -> dict[str, Tensor]:
-        """The weights of all masks with α = 1/N each; {} (the frozen ones) without a mask."""
+        """The weights of all masks with α = 1/N each; {} (frozen) if the bank is empty."""
         bank = self.bank
         if not len(bank):
             return {}
@@ -450,7 +449,7 @@ class Store:
     @torch.inference_mode(False)
     @torch.no_grad()
     def _weights(self, task: LearnedTask) -> Weights:
-        """As `weights`, mixed anew."""
+        """As `weights`, uncached."""
         self.check_masks_of(task)
         backbone, numbers = self.backbone, None
         if task.coefficients is not None:
@@ -502,7 +501,7 @@ class Store:
         )
 
     def _feature_key(self, position: int | None) -> Hashable:
-        """What the features under one mask depend on, beside the network: equal in any store."""
+        """Identifies the features under one mask, given the network; equal in any store."""
         mask = None if position is None else self.mask_digest(position)
         gathered = None if self.backbone.pretrained else self.shared
         return mask, None if gathered is None else self.backbone.fingerprint(gathered)

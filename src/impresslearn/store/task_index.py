@@ -61,7 +61,7 @@ class TaskIndex:
 
         one_by_one: whether each input may be of another task.
 
-        None where there are few tasks, or one of them does not know its inputs by their features.
+        None if there are few tasks, or one of them does not recognise inputs by features.
         """
         store = self._store
         space = store.space

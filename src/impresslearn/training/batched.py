@@ -1,6 +1,6 @@
 """Several optimisations over one network side by side, in one loop.
 
-On a processor each network computes in turn, and what their steps have in common is done once: the
+On a CPU each network computes in turn, and what their steps have in common is done once: the
 optimiser, and the rounding and pricing of trained integers, small operations that cost a single
 task as much time as its network does. Every number is the same bit for bit as alone. On a GPU the
 stacked weights of all networks pass through `torch.vmap` where they can, and numbers are the same
@@ -32,7 +32,7 @@ from impresslearn.training.progress import Progress, silent
 
 # Bytes that tasks side by side may take, approximately: many small networks fill a GPU.
 MEMORY = 2 * 1024**3
-# More than this gain nothing on a processor, and leave its cache.
+# More than this gain nothing on a CPU, and leave its cache.
 MOST_ON_CPU = 16
 # Copies of the weights in memory: stacked, with gradients, and about as much in activations.
 COPIES = 6
@@ -100,7 +100,7 @@ def max_parallel_tasks(problem: Problem) -> int:
 
 
 def _graph_bytes(training: TaskTraining, trained: Trainable) -> int:
-    """The bytes of a step of a problem on a processor: what autograd keeps, and the parameters."""
+    """The bytes of a step of a problem on a CPU: what autograd keeps, and the parameters."""
     kept: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
