@@ -224,8 +224,9 @@ class Backbone(ReadOnlySettings):
         if mode != "batch":
             statistics = self.initial_statistics() if statistics is None else statistics
             if wrong := statistics.keys() ^ self._running_buffers.keys():
-                rule = "statistics must have the names of backbone.initial_statistics(), but"
-                raise InputError(f"{rule} {min(wrong)!r} is only in one of them; begin with these")
+                fault = "have the unknown" if min(wrong) in statistics else "lack the"
+                rule = "give every name in backbone.initial_statistics(), and no other"
+                raise InputError(f"statistics {fault} name {min(wrong)!r}; {rule}")
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
         if self.spec is None:  # a user's module may change its inputs in place
