@@ -56,10 +56,8 @@ def grown_classes(
 ) -> tuple[Label, ...]:
     """The classes of a task, followed by the classes that only the new data have."""
     if type(known[0]) is not type(added[0]):
-        raise InputError(
-            f"the task's labels are like {known[0]!r}, the labels of the new data like "
-            f"{added[0]!r}; give them as the task has them"
-        )
+        line = f"the task's labels are like {known[0]!r}, the new labels like {added[0]!r}"
+        raise InputError(f"{line}; give them as the task has them")
     return _fitting(known + tuple(label for label in added if label not in known), outputs)
 
 

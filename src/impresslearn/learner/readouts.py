@@ -135,10 +135,8 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
         line = f"the tasks of {backbone.name} share no features"
         raise InputError(f"{line}; make the network with {' and '.join(fixes)}")
     if alone and backbone.normalises_by_batch:
-        raise InputError(
-            f"the features of {backbone.name} depend on the batch that they are computed in, by "
-            "its batch norms, so they cannot be kept; give the inputs themselves"
-        )
+        line = f"the batch norms of {backbone.name} make features depend on their batch"
+        raise InputError(f"{line}, so they cannot be kept; give the inputs themselves")
 
 
 def networks_of(
