@@ -212,8 +212,8 @@ class Head:
         users = [key for key, other in parameters if other is weight or other is bias]
         own = len(users) == (1 if bias is None else 2)
         if weight is None or units_in_columns(layer) or not own:
-            fault = "computed" if weight is None else "transposed" if own else "shared"
-            line = f"each task replaces the last layer's weight, but {name} is {fault}"
+            why = "computed" if weight is None else "transposed" if own else "tied, or its bias is"
+            line = f"each task replaces the last layer's weight, but {name} is {why}"
             raise InputError(f'{line}; pass head="shared"')
         shapes = {name: tuple(weight.shape[1:])}
         if bias is not None:
