@@ -167,7 +167,7 @@ def test_errors_while_streaming_are_one_line(workers, fault, message):
 def test_streamed_values_are_checked_as_they_come():
     inputs = X.clone()
     inputs[8, 0] = np.nan
-    refused("hold 1 NaN", epoch, streamed(Pairs(inputs, Y)))
+    refused("NaN, infinite or too large for float32 .1 of", epoch, streamed(Pairs(inputs, Y)))
     refused("label 1 is not among", epoch, streamed(Pairs(X, Y)), classes=(0,))
 
 

@@ -60,9 +60,9 @@ def test_a_label_is_found_by_its_value_and_kind():
         assert encode_labels(label_array([label, 4]), index_of).tolist() == [1, 0]
     many = {label: label for label in range(100)}
     for label, known, shown in (
-        ("9", index_of, "the task's labels are like 4, the labels of the new data like '9'; .*"),
-        ("x", {"a": 0}, "label 'x' is not among the classes 'a' that the task learned, .*"),
-        (100, many, "label 100 .* 0, 1, 2, 3, 4, 5, 6, 7, … .*"),
+        ("9", index_of, "the task's labels are like 4, the new labels like '9'; .*"),
+        ("x", {"a": 0}, "label 'x' is not among the classes 'a'; leave it out.*"),
+        (100, many, "label 100 .* 0, 1, 2, 3, 4, 5, 6, 7, …; .*"),
     ):
         refused(f"^{shown}$", encode_labels, np.array([label]), known)
 

@@ -211,7 +211,7 @@ REFUSED = {
     ),
     "other columns": (
         lambda _: rows().rename_column("label", "kind"),
-        "and others, got 'x', 'kind'; name",
+        "and others, got 'kind', 'x'; rename one",
     ),
     "text": (lambda _: rows().add_column("text", list(WORDS)), "text are not numbers"),
     "no rows": (lambda _: hugging.Dataset.from_dict({"x": [], "label": []}), "hold no example"),

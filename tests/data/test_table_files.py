@@ -83,7 +83,7 @@ def test_the_order_of_named_columns(tmp_path):
         ("a,label,Target\n1,2,3", "expected one column .* got 'label', 'Target', 'a'"),
         ("a,label\n1,0\n,1", "row 2, column 'a' holds '', expected a number and no text"),
         ("a,label\n\n1,0\n\n1, ", "row 2 has no label"),
-        ("a,label\n1e39,0\n2,1", "inputs hold 1 NaN or infinite values"),
+        ("a,label\n1e39,0\n2,1", "NaN, infinite or too large for float32 .1 of 2."),
         (
             f"a,label\n{'x' * 99},0",
             "column 'a' holds 'x{39}…', expected a number and no text; fill",

@@ -244,4 +244,4 @@ def test_features_of_something_else_are_refused() -> None:
     learner.add_random_masks(1)
     refused("compute them again", learner.learn_task, "task", (features, labels))
     by_batch = few_labels(adapt(ConvNet(), norm="batch"))
-    refused("depend on the batch", by_batch.features, pictures()[0])
+    refused("depend on their batch", by_batch.features, pictures()[0])

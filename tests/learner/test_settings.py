@@ -134,7 +134,7 @@ def test_a_bank_that_was_trained_on_another_network_is_refused(tmp_path):
     learner.save(tmp_path / "a.impress")
     opened = load(tmp_path / "a.impress")
     for bank in (learner.bank_, opened.bank_, learner.bank_.to("cpu")):
-        refused("trained on a network of other weights", quick_learner, lenet(seed=9), bank=bank)
+        refused("trained on other weights", quick_learner, lenet(seed=9), bank=bank)
         assert len(quick_learner(lenet(), bank=bank).bank_) == 3
     copied = MaskBank(learner.bank_.layers)
     copied.append("a", learner.bank_.mask("a"))

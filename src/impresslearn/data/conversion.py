@@ -120,10 +120,11 @@ def label_and_others(
         text = str(name).casefold() if label_column is None else name
         (labels if text in known else others).append(name)
     if len(labels) > 1 or not others or (needed and not labels):
+        # The list is cut, and labels are often in the last column.
+        columns = some([*labels, *others[-1:], *others[:-1]])
         raise InputError(
-            f"expected one column of labels ({', '.join(known)}) and others, got "
-            f"{some([*labels, *others])}; name one so, or choose it, by --label-column on the "
-            "command line, by a pair (data['x'], data['y']) in Python"
+            f"expected one column of labels ({', '.join(known)}) and others, got {columns}; rename "
+            "one, or choose one by --label-column or, in Python, by a pair (data['x'], data['y'])"
         )
     return labels[0] if labels else None, others
 

@@ -262,15 +262,16 @@ def raw(values: Any) -> Tensor:
             "column of a data set, as data['x'], or il.Prepared(data) to a network of several "
             "inputs"
         )
+    if is_tensor and values.is_meta:
+        raise InputError("inputs are a tensor on meta, which holds no values; give the real tensor")
     if is_tensor:
-        unusual = values.is_quantized or values.is_nested or values.is_meta
-        odd = unusual or values.layout != torch.strided
+        odd = values.is_quantized or values.is_nested or values.layout != torch.strided
     else:  # NumPy would take what is masked as it is
         odd = isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray")
     if odd:
         raise InputError(
-            f"inputs must be dense and complete, got a {kind} that is sparse, masked, quantized, "
-            "nested or on meta; convert it first, as by .to_dense(), .toarray() or .filled(0)"
+            f"inputs must be dense and complete, got a {kind} that is sparse, masked, quantized "
+            "or nested; convert it, as by .to_dense(), .toarray(), .filled(0) or .dequantize()"
         )
     if is_tensor:
         if not values.is_inference():
@@ -392,9 +393,9 @@ def as_inputs(values: Any) -> Tensor:
         tensor = tensor.float()
     # One reduction instead of a mask as large as the data: a sum is finite unless a value is not
     # (or the sum overflows, which the exact check then settles).
-    if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
-        bad = int((~torch.isfinite(tensor)).sum())
-        raise InputError(f"inputs hold {bad} NaN or infinite values; clean them first")
+    if not torch.isfinite(tensor.sum()) and (bad := int((~torch.isfinite(tensor)).sum())):
+        line = "inputs hold values that are NaN, infinite or too large for float32"
+        raise InputError(f"{line} ({bad} of {tensor.numel()}); clean or scale them first")
     return tensor
 
 

@@ -56,10 +56,8 @@ def grown_classes(
 ) -> tuple[Label, ...]:
     """The classes of a task, followed by the classes that only the new data have."""
     if type(known[0]) is not type(added[0]):
-        raise InputError(
-            f"the task's labels are like {known[0]!r}, the labels of the new data like "
-            f"{added[0]!r}; give them as the task has them"
-        )
+        line = f"the task's labels are like {known[0]!r}, the new labels like {added[0]!r}"
+        raise InputError(f"{line}; give them as the task has them")
     return _fitting(known + tuple(label for label in added if label not in known), outputs)
 
 
@@ -67,8 +65,8 @@ def _fitting(classes: tuple[Label, ...], outputs: int | None) -> tuple[Label, ..
     count = len(classes)
     if outputs is not None and count > outputs:
         raise InputError(
-            f"the task has {count} classes, the network {outputs} outputs, which cannot change; "
-            f'make a new one with head="own", or with num_classes={count}'
+            f"the task would have {count} classes, but the network has {outputs} outputs, which "
+            f'cannot change; make a new network with head="own", or with num_classes={count}'
         )
     return classes
 
@@ -81,9 +79,9 @@ def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
         label, known = error.args[0], tuple(index_of)
         grown_classes(known or (label,), (label,), None)  # raises for strings among integers
         raise InputError(
-            f"label {label!r} is not among the classes {some(known)} that the task learned, or "
-            "that classes= gives; add it there, update the task with examples of it (update_task, "
-            "learn --update), or leave it out"
+            f"label {label!r} is not among the classes {some(known)}; leave it out, add it to "
+            "classes= if they were given, or update the task with examples of it (update_task, "
+            "learn --update)"
         ) from None
 
 

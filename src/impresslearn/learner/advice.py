@@ -323,7 +323,8 @@ def _cases(pilots: Mapping[str, Data], seed: int) -> list[Case]:
                 # The first example is never held back, so that every class is learned.
                 held[of_class[1:][fold::FOLDS]] = True
             if not held.any():
-                raise InputError(f"task {name!r} has too few examples to hold some back")
+                line = f"task {name!r} has too few examples to hold some back for testing"
+                raise InputError(f"{line}; give at least {FOLDS + 1} of each class")
             title = name if fold == 0 else f"{name} ({fold + 1})"
             held_back = data.subset(np.flatnonzero(held))
             cases.append((title, data.subset(np.flatnonzero(~held)), held_back))

@@ -108,14 +108,15 @@ def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
         profile = max(profile, profile_share(max_bytes))
     room = max_bytes - label_map_bytes(classes) - profile
     if room < 0:
-        raise does_not_fit(task, max_bytes)
+        raise does_not_fit(replace(task, room=room), max_bytes)
     return room
 
 
 def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
+    needed = (max_bytes or 0) - (task.room or 0)
     return TooLargeError(
-        f"task {task.name!r} does not fit into max_bytes = {max_bytes}: what identifies and labels "
-        "it takes most of them; make a learner with a larger max_bytes"
+        f"task {task.name!r} does not fit into max_bytes = {max_bytes}: its labels, norms and what "
+        f"recognises it take up to {needed} bytes; make a learner with a larger max_bytes"
     )
 
 
@@ -124,16 +125,14 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
 
     alone: whether the features of an input must not depend on others.
     """
-    if backbone.own_head is None or backbone.has_task_statistics:
-        raise InputError(
-            f"the tasks of {backbone.name} share no features; make the network with il.adapt, or "
-            'with head="own" and norm="shared" or norm="batch"'
-        )
+    fixes = ['head="own" instead of head="shared"'] * (backbone.own_head is None)
+    fixes += ['norm="shared" instead of norm="per_task"'] * backbone.has_task_statistics
+    if fixes:
+        line = f"the tasks of {backbone.name} share no features"
+        raise InputError(f"{line}; make the network with {' and '.join(fixes)}")
     if alone and backbone.normalises_by_batch:
-        raise InputError(
-            f"the features of {backbone.name} depend on the batch that they are computed in, by "
-            "its batch norms, so they cannot be kept; give the inputs themselves"
-        )
+        line = f"the batch norms of {backbone.name} make features depend on their batch"
+        raise InputError(f"{line}, so they cannot be kept; give the inputs themselves")
 
 
 def networks_of(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import check_name, did_you_mean, shown
+from impresslearn.data.labels import some
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import pack, popcount, row_bytes, unpack
 from impresslearn.masks.codec import encode_mask
@@ -228,11 +229,12 @@ class MaskBank:
     def check_network(self, backbone: Backbone) -> None:
         """Raises InputError for other layers, and for other weights than `trained_on` says."""
         if self.layers != backbone.layers:
-            raise InputError("the bank's masks are of other layers; make them from backbone.layers")
+            names = {layer.name for layer in {*self.layers} ^ {*backbone.layers}}
+            line = f"the layers of the bank and the network differ in {min(names, default='order')}"
+            raise InputError(f"{line}; make a bank from backbone.layers, as il.random_bank does")
         if self.trained_on and self.trained_on != backbone.fingerprint(backbone.weights):
-            line = "the bank's masks were trained on a network of other weights, by its seed or"
-            hint = "give that one, or append them to a new MaskBank"
-            raise InputError(f"{line} init perhaps; {hint}")
+            line = "the bank's masks were trained on other weights, perhaps of another seed or init"
+            raise InputError(f"{line}; give that network, or append them to a new MaskBank")
 
     def overlap(self) -> Overlap:
         """Pairwise Jaccard overlap of all masks, with its expectation."""
@@ -262,7 +264,7 @@ def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str,
     shapes: dict[Any, Any] = {layer.name: layer.shape for layer in layers}
     odd = [name for name in [*mask, *shapes] if name not in shapes or name not in mask]
     if shapes and odd:
-        line = f"a mask covers all layers of the network, {', '.join([*shapes][:8])}, alone"
+        line = f"a mask must have the layers {some([*shapes])}, and no others"
         raise InputError(f"{line}; it {'lacks' if odd[0] in shapes else 'has'} {odd[0]!r}")
     checked = {}
     for name, ones in mask.items():

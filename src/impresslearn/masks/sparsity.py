@@ -40,9 +40,9 @@ def ones_per_layer(
     a sparsity outside [0, 1), an unknown allocation, and without layers.
     """
     if not layers:
-        line = "nothing but the last layer is left to mask, and that is every task's own; mask it"
-        before = "have linear layers, convolutions or attention before it"
-        raise InputError(f'{line} by head="shared", or {before}')
+        line = "no layer but the last is left to mask, and each task learns its own last layer"
+        hint = 'pass head="shared" to create_backbone or adapt, or put linear layers, convolutions'
+        raise InputError(f"{line}; {hint} or attention before it")
     density = 1 - check_sparsity(sparsity)
     if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)

@@ -194,7 +194,8 @@ class Comparison:
                 own = cells.setdefault(row["method"], {})
                 own.setdefault((row[x], row[y]), []).append(row[measure])
         if not cells:
-            raise InputError(f"no run has {measure} and the settings {x}, {y}; give `compare` both")
+            line = f"no run has {measure} and both settings, {x} and {y}; give compare both"
+            raise InputError(f'{line}, as in {{"a": (make, {{"{x}": [1, 2], "{y}": [3, 4]}})}}')
         charts = []
         for method, values in cells.items():
             rows = [{x: at[0], y: at[1], measure: fmean(each)} for at, each in values.items()]

@@ -224,8 +224,9 @@ class Backbone(ReadOnlySettings):
         if mode != "batch":
             statistics = self.initial_statistics() if statistics is None else statistics
             if wrong := statistics.keys() ^ self._running_buffers.keys():
-                rule = "statistics must have the names of backbone.initial_statistics(), but"
-                raise InputError(f"{rule} {min(wrong)!r} is only in one of them; begin with these")
+                fault = "have the unknown" if min(wrong) in statistics else "lack the"
+                rule = "give every name in backbone.initial_statistics(), and no other"
+                raise InputError(f"statistics {fault} name {min(wrong)!r}; {rule}")
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
         if self.spec is None:  # a user's module may change its inputs in place
@@ -472,7 +473,7 @@ class Backbone(ReadOnlySettings):
         reason = f"{last}, a {kind.__name__}, is called last; let an nn.Linear be last"
         if called[-1] == name:
             needs = f"the network changes its outputs, or needs {self.num_classes} of them"
-            reason = f"{needs}; return its outputs as they are"
+            reason = f"{needs}; return its outputs as they are, add an nn.Linear after features"
         elif issubclass(kind, layers.MASKABLE):
             reason = f"{last} is called last; define {last} last"
         line = f"{name}, the layer that was defined last, does not give the logits: {reason}"
@@ -494,20 +495,21 @@ class Backbone(ReadOnlySettings):
         if isinstance(error, TypeError):
             is_call = "forward() " in message
             message = message.replace("got an unexpected keyword argument", "has no argument")
-            hint = "name inputs as its forward does, or give one tensor alone"
-            return f"{self.name} does not take {inputs}: {message}; {hint}" if is_call else None
-        if isinstance(error, torch.OutOfMemoryError) or message.startswith("CUDA"):
-            return None
-        if not any(word in message.lower() for word in INPUT_WORDS):
+            message += "; name inputs as its forward does, give one tensor alone, or adapt a module"
+            hint = "around it that makes the tuple or dictionary that it takes"
+            return f"{self.name} does not take {inputs}: {message} {hint}" if is_call else None
+        is_of_device = isinstance(error, torch.OutOfMemoryError) or message.startswith("CUDA")
+        if is_of_device or not any(word in message.lower() for word in INPUT_WORDS):
             return None
         shapes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in inputs.tensors)
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors).replace("torch.", "")
-        where = f"{self.name} cannot take {kinds} inputs of shape {shapes} on {inputs.device}"
+        where = f"{self.name} cannot take a batch of {len(inputs)} {kinds} inputs of shape {shapes}"
         if "more than 1 value per channel" in message:
             return f"{where}: a batch norm got one value a channel; give more inputs at once"
         if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
             message = f"a layer that takes {sizes[2]} values got {sizes[1]}"
-        return f"{where}: {message}; give batches of the shape and type that it was made for"
+        hint = "give inputs of the shape and type it was made for; it must take any number of them"
+        return f"{where} on {inputs.device}: {message}; {hint}"
 
 
 def attributes_of(module: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:

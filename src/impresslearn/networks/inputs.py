@@ -119,10 +119,10 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     for key, tensor in chain(module.named_parameters(), module.named_buffers()):
         if not torch.equal(tensor, first.get(key, tensor)):
             kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+            until = "run it on data until the values are final, then " * (kind == "buffer")
             raise InputError(
                 f"{name} writes to its {kind} {key} in a pass, which no task would keep: only "
-                "torch's batch norms may. Run it on data until it has its final values, and "
-                "switch that off before adapt"
+                f"torch's batch norms may; {until}make forward leave it unchanged before adapt"
             )
     for before, after, most, when in compared if logits.isfinite().all() else ():
         if float((after - before).abs().max()) > most:
@@ -140,10 +140,8 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     low, high = map(float, torch.cat(scaled).aminmax())
     if backbone.spec is None and low >= 0 and 0.5 < high <= 1:
         adds_up = torch.allclose(logits.sum(1), torch.ones(()).to(logits), atol=PASSED_HALF)
-        raise InputError(
-            f"{name} ends in {'softmax' if adds_up else 'sigmoid'}, so it returns probabilities; "
-            "adapt a network that returns logits, without its last function"
-        )
+        line = f"{name} ends in {'softmax' if adds_up else 'sigmoid'}, so it returns probabilities"
+        raise InputError(f"{line}; adapt a network that returns logits, without its last function")
     if backbone.own_head is not None:
         _check_head(backbone, inputs)
     seen = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None

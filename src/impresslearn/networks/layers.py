@@ -159,7 +159,7 @@ def unwrapped(module: Any) -> nn.Module:
 def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
     """The layers of a network. Raises InputError for anything else."""
     if not isinstance(layers, Sequence) or not all(isinstance(x, MaskableLayer) for x in layers):
-        raise InputError(f"layers must be those of backbone.layers; got {type(layers).__name__}")
+        raise InputError(f"layers must be backbone.layers, got {type(layers).__name__}")
     return tuple(layers)
 
 
@@ -212,8 +212,9 @@ class Head:
         users = [key for key, other in parameters if other is weight or other is bias]
         own = len(users) == (1 if bias is None else 2)
         if weight is None or units_in_columns(layer) or not own:
-            line = f"the last layer {name} computes its weights, shares them or has them transposed"
-            raise InputError(f'{line}; use head="shared"')
+            why = "computed" if weight is None else "transposed" if own else "tied, or its bias is"
+            line = f"each task replaces the last layer's weight, but {name} is {why}"
+            raise InputError(f'{line}; pass head="shared"')
         shapes = {name: tuple(weight.shape[1:])}
         if bias is not None:
             shapes[name.removesuffix("weight") + "bias"] = ()

@@ -245,15 +245,14 @@ def copied(module: nn.Module) -> nn.Module:
             for cell in (isinstance(value, FunctionType) and value.__closure__) or ():
                 held = cell.cell_contents
                 if id(getattr(held, "__self__", held)) in own:
-                    raise InputError(
-                        f"a hook or lambda of {where} refers to the network that it belongs to, "
-                        "and would still do so in a copy; make it a method"
-                    )
+                    line = f"a hook or lambda of {where} refers to its network, also from a copy"
+                    raise InputError(f"{line}; make it a method")
     try:
         return copy.deepcopy(module)
     except (RuntimeError, TypeError) as error:
         line = str(error).split("\n", 1)[0]
-        raise InputError(f"{kind} cannot be copied: {line}") from error
+        hint = f"remove that before adapt, or give {kind} a method __deepcopy__"
+        raise InputError(f"{kind} cannot be copied: {line}; {hint}") from error
 
 
 def fill_weights(module: nn.Module, init: Init, seed: int, gain: float, version: int) -> None:

@@ -147,13 +147,17 @@ def parse(model: type[Model], request: Request, body: bytes) -> Model:
         try:
             fields: dict[str, Any] = {"inputs": np.load(io.BytesIO(body), allow_pickle=False)}
         except Exception:  # of many kinds; a header may ask for more than all memory
-            raise InputError("the body is not a readable .npy file, as of np.save") from None
+            line = "the body is not a readable .npy file of numbers"
+            raise InputError(f'{line}; write it by np.save, of array.astype("float32")') from None
         for name in query:
             values = query.getlist(name)
             fields[name] = values[0] if len(values) == 1 else values
         return model.model_validate(fields)
     except ValidationError as error:
-        raise InputError(first_problem(error.errors())) from None
+        line = first_problem(error.errors())
+        if media_type(request) == NPY:
+            line = line.replace("Field required", "Field required in the query, as in ?task=NAME")
+        raise InputError(line) from None
 
 
 def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:

@@ -40,7 +40,8 @@ def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
     for name in names:
         *_, row = store.rows.task_rows(store.tasks.learned(name).name)
         if row.mask is not None:
-            raise InputError(f"{name!r} is a basis task: its mask travels with the store, by save")
+            line = f"{name!r} is a basis task, whose mask cannot be encoded"
+            raise InputError(f"{line}; leave it out, or copy the whole store with save")
         encoded.append(EncodedTask(row, _base(store, row)))
     return encoded
 

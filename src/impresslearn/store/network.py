@@ -132,8 +132,8 @@ def _rebuilt(
     if known and (len(known) != len(logits) or any(far)):
         raise StoreError(
             f"this {backbone.name} computes something else than the network of {where}, with the "
-            "same weights: other activations, say, or tensors that are no parameters or buffers; "
-            "pass the module that the store was made with"
+            "same weights; give it the same activations, and register all its layers and tensors "
+            "(nn.ModuleList, register_buffer) before a store is made, which keeps no others"
         )
     return backbone
 
@@ -148,7 +148,8 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
     found = {layer.name: layer for layer in candidates(module)}
     for name in masked:
         if name not in found:
-            line = f"it has no maskable layer {name!r}; give a {description['name']}"
+            hint = "leave out the module, or " if description["spec"] else ""
+            line = f"it has no maskable layer {name!r}; {hint}give a {description['name']}"
             raise InputError(f"{line} made as the store's")
     module = copied(module)
     if masked:

@@ -331,9 +331,9 @@ class Objective:
         listed = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
         if missing:
             raise InputError(
-                f"no gradient reaches {listed} of {backbone.name}: its forward does not use "
-                "them, or runs them under torch.no_grad(), detach() or activation checkpointing; "
-                "change that, or leave them unmasked by adapt(..., skip=[...])"
+                f"no gradient reaches {listed} of {backbone.name}: its forward does not use such "
+                "a layer, or runs it under torch.no_grad(), detach() or activation checkpointing; "
+                "change that, or leave the layer unmasked by adapt(..., skip=[...])"
             )
         if names and backbone.spec is None:
             warn_caller(
