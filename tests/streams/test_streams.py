@@ -1,4 +1,4 @@
-"""Tasks, streams, and streams of your own arrays; data/test_images.py has image folders."""
+"""Tasks, streams, and streams of your own arrays."""
 
 import pickle
 from unittest.mock import Mock
