@@ -168,19 +168,15 @@ def test_few_labels_need_features(folder, tmp_path):
 
 
 def test_columns_labels_and_scale_of_tables(tmp_path):
+    pandas = pytest.importorskip("pandas")
     inputs, targets = blobs(3)
     names = [f"f{number}" for number in range(16)]
-    values = 50 + 9 * inputs.numpy()
-
-    def table(name, order):
-        lines = [",".join([*(names[place] for place in order), "species"])]
-        for row, target in zip(values, targets.tolist(), strict=True):
-            lines.append(",".join([*(f"{row[place]:.4f}" for place in order), "xyz"[target]]))
-        (tmp_path / name).write_text("\n".join(lines))
-        return tmp_path / name
-
+    table = pandas.DataFrame(50 + 9 * inputs.numpy(), columns=names)
+    table["species"] = np.array([*"xyz"])[targets]
     path, column = tmp_path / "s.impress", ("--label-column", "species")
-    plants, mirrored = table("plants.csv", range(16)), table("other.csv", range(15, -1, -1))
+    plants, mirrored = tmp_path / "plants.csv", tmp_path / "other.csv"
+    table.to_csv(plants, index=False)
+    table[table.columns[::-1]].to_csv(mirrored, index=False)
     result = invoke("new", tmp_path / "raw.impress", plants, *column, *NEW)
     assert re.search(r"a mean of 5[\d.]+ and .*--standardise", result.stderr)
     result = invoke("new", path, plants, *column, "--standardise", "--masks", 8, *NEW)
