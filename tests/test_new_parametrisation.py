@@ -76,12 +76,6 @@ def test_another_parametrisation_of_the_same_kind_is_refused():
             register_parametrisation(RowsAndColumns, {"layer": lambda spec: RowsAndColumns()})
 
 
-@pytest.mark.parametrize("granularity", ["rows-and-columns", "readout"])
-def test_the_penalty_of_mixtures_is_refused_without_one(granularity):
-    with pytest.raises(il.InputError, match="penalty is the penalty of a mixture"):
-        quick_learner(granularity=granularity, penalty=0.1)
-
-
 def test_a_store_of_an_unregistered_kind_says_what_to_do(tmp_path, monkeypatch):
     from impresslearn.coefficients import parametrisation
 

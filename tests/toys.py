@@ -16,6 +16,7 @@ from impresslearn import (
     Backbone,
     ImpressLearner,
     Recipe,
+    adapt,
     create_backbone,
     methods,
     random_bank,
@@ -101,6 +102,18 @@ def quick_learner(backbone: Backbone | None = None, **settings: Any) -> ImpressL
         "progress": False,
     }
     return ImpressLearner(lenet() if backbone is None else backbone, **quiet | settings)
+
+
+def mlp(hidden: int = 16, classes: int = 3, inputs: int = FEATURES) -> nn.Sequential:
+    """Two linear layers of a user's own, with the weights of seed 0."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def few_labels(module: nn.Sequential, **settings: Any) -> ImpressLearner:
+    """A silent learner of readouts over a network like `mlp`."""
+    backbone = adapt(module, head="own", input_shape=(module[0].in_features,))
+    return ImpressLearner.from_preset(backbone, "few_labels", progress=False, **settings)
 
 
 CODED = {"precision": "coded", "bit_price": 0.05}

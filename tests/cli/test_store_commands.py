@@ -144,7 +144,7 @@ def test_a_task_of_random_labels_is_not_kept(folder, store, tmp_path):
     assert list(il.load(store).tasks_) == ["a", "b", "good"]
 
 
-def test_a_task_is_updated_and_restored(folder, store, tmp_path):
+def test_a_task_is_updated_and_restored(folder, store):
     before, inputs = il.load(store), torch.from_numpy(np.load(folder / "new.npy"))
     update = ("learn", store, f"b={folder / 'train' / 'c.npz'}", "--update")
     assert run(*update).startswith("b: updated to version 2 in ")
@@ -154,12 +154,6 @@ def test_a_task_is_updated_and_restored(folder, store, tmp_path):
     assert [row["version"] for row in run_json("tasks", store, "b")] == [1, 2]
     assert run("restore", store, "b", 1) == "b: version 1 is back, as version 3\n"
     assert il.load(store).logits(inputs, "b").equal(before.logits(inputs, "b"))
-
-    with np.load(folder / "train" / "d.npz") as archive:
-        seen = archive["labels"] != 1
-        np.savez(tmp_path / "b.npz", inputs=archive["inputs"][seen], labels=archive["labels"][seen])
-    with pytest.warns(UserWarning, match=r"have no example of 1 of the 3 classes of 'b' \(1\)"):
-        run("learn", store, tmp_path / "b.npz", "--update")
 
 
 def test_few_labels_need_features(folder, tmp_path):
@@ -174,19 +168,15 @@ def test_few_labels_need_features(folder, tmp_path):
 
 
 def test_columns_labels_and_scale_of_tables(tmp_path):
+    pandas = pytest.importorskip("pandas")
     inputs, targets = blobs(3)
     names = [f"f{number}" for number in range(16)]
-    values = 50 + 9 * inputs.numpy()
-
-    def table(name, order):
-        lines = [",".join([*(names[place] for place in order), "species"])]
-        for row, target in zip(values, targets.tolist(), strict=True):
-            lines.append(",".join([*(f"{row[place]:.4f}" for place in order), "xyz"[target]]))
-        (tmp_path / name).write_text("\n".join(lines))
-        return tmp_path / name
-
+    table = pandas.DataFrame(50 + 9 * inputs.numpy(), columns=names)
+    table["species"] = np.array([*"xyz"])[targets]
     path, column = tmp_path / "s.impress", ("--label-column", "species")
-    plants, mirrored = table("plants.csv", range(16)), table("other.csv", range(15, -1, -1))
+    plants, mirrored = tmp_path / "plants.csv", tmp_path / "other.csv"
+    table.to_csv(plants, index=False)
+    table[table.columns[::-1]].to_csv(mirrored, index=False)
     result = invoke("new", tmp_path / "raw.impress", plants, *column, *NEW)
     assert re.search(r"a mean of 5[\d.]+ and .*--standardise", result.stderr)
     result = invoke("new", path, plants, *column, "--standardise", "--masks", 8, *NEW)

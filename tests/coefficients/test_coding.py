@@ -101,8 +101,3 @@ def test_steps_are_kept_to_a_sixteenth():
     )
     np.testing.assert_array_equal(told, rounded)
     np.testing.assert_array_equal(offsets, -rounded)
-
-
-def test_bytes_that_no_writer_made_are_refused():
-    with pytest.raises(ValueError, match="left over"):
-        decode_levels(b"12\0", [(3,)])

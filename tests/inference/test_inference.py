@@ -11,7 +11,7 @@ import torch
 import impresslearn as il
 from impresslearn.inference.superposition import Superposition
 from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
-from toys import blobs, lenet, pictures, quick_learner, resnet
+from toys import KINDS, blobs, lenet, pictures, quick_learner, resnet
 
 METHODS = ("exhaustive", "alpha")
 SHORT = Recipe(optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=120)
@@ -64,18 +64,6 @@ def test_basis_tasks_and_learned_tasks_are_told_apart(digits, method, objective)
         assert (guess.mixture is None) == (method != "alpha")
 
 
-def test_few_inputs_and_a_single_one(digits):
-    right = {1: 0, 8: 0}
-    for task in STREAM[:6]:
-        for start in range(0, 40, 8):
-            for count in right:
-                guess = digits.infer_task(task.test.inputs[start : start + count])
-                check_distribution(guess, digits.tasks_)
-                right[count] += guess.best == task.name
-    assert right[8] >= 29
-    assert right[1] >= 24  # of 30
-
-
 def test_the_tasks_can_be_chosen(digits):
     inputs, chosen = STREAM[4].test.inputs[:100], ["permuted-4", "permuted-1"]
     for among, names in (("learned", STREAM.names[4:6]), (chosen, chosen)):
@@ -99,7 +87,8 @@ def test_the_mixture_predicts_as_well_as_the_known_task(digits):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"granularity": "unit", "output_scale": True, "precision": "int4"}, {}]
+    "settings",
+    [{"granularity": "unit", "output_scale": True, "precision": "int4"}, {}, KINDS["a weight"]],
 )
 @pytest.mark.parametrize("method", METHODS)
 def test_all_kinds_of_coefficients(settings, method):
@@ -153,13 +142,13 @@ def test_superpositions_and_their_slopes_are_those_of_the_dense_sum(norm, settin
 
 def test_inference_is_scored_by_the_number_of_inputs(digits):
     tasks = {task.name: task.test for task in STREAM[:6]}
-    scores = il.score_inference(digits, tasks, inputs=(1, 16), trials=3)
+    scores = il.score_inference(digits, tasks, inputs=(1, 8), trials=5)
     one, many = scores.rows
-    assert (one["inputs"], many["inputs"], many["trials"]) == (1, 16, 18)
-    assert one["task_accuracy"] < many["task_accuracy"] > 0.9
+    assert (one["inputs"], many["inputs"], many["trials"]) == (1, 8, 30)
+    assert 0.8 <= one["task_accuracy"] < many["task_accuracy"] > 0.95
     assert 0.8 < many["accuracy"] <= 1
     assert 0 <= many["rejected"] < 0.5 < many["stated_accuracy"] <= 1
-    again = il.score_inference(digits, tasks, inputs=(1, 16), trials=3)
+    again = il.score_inference(digits, tasks, inputs=(1, 8), trials=5)
     assert again.rows == scores.rows
     among = il.score_inference(digits, tasks, inputs=[16], trials=2, among="learned").rows[0]
     assert among["task_accuracy"] <= 2 / 6

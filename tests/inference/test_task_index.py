@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 import impresslearn as il
 import impresslearn.store.task_index as task_index
+from toys import few_labels, mlp
 
 FEATURES, TASKS = 8, 40
 
@@ -21,15 +21,13 @@ def data_of(number: int, count: int = 60, draw: int = 0) -> tuple[np.ndarray, np
     return (centres[labels] + draws.normal(size=(count, FEATURES))).astype(np.float32), labels
 
 
-def body() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(FEATURES, 64), nn.ReLU(), nn.Linear(64, 3))
+def body() -> nn.Sequential:
+    return mlp(64, inputs=FEATURES)
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    backbone = il.adapt(body(), head="own", input_shape=(FEATURES,))
-    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    learner = few_labels(body())
     for number in range(TASKS):
         learner.learn_task(f"t{number}", data_of(number))
     path = tmp_path_factory.mktemp("many") / "many.impress"

@@ -167,16 +167,26 @@ def test_the_first_mask_gathers_statistics_for_masks_side_by_side():
         assert same(one.bank_.mask(name), other.bank_.mask(name))
 
 
-@pytest.mark.parametrize("batched", [True, False])
-def test_tasks_before_one_that_fails_in_any_way_are_kept(batched):
-    def fail(inputs, generator):
-        raise KeyError("no such file")
+def unreadable(inputs, generator):
+    raise KeyError("no such file")
 
-    tasks = {f"t{i}": data(i) for i in range(3)} | {"bad": Examples(*data(4), augment=fail)}
-    many = learner()
-    with pytest.raises(KeyError, match="no such file"):
+
+FAULTS = {
+    "error": (Examples(*data(2), augment=unreadable), KeyError, "no such file"),
+    "divergence": ((data(2)[0].sign() * 3e38, data(2)[1]), TrainingError, "lower the learning"),
+}
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_tasks_before_one_that_fails_are_kept_and_bad_data_change_nothing(fault, batched):
+    bad, error, line = FAULTS[fault]
+    many, tasks = learner(), {f"t{i}": data(i) for i in range(4)} | {"t2": bad}
+    with pytest.raises(error, match=line):
         many.learn_tasks(tasks, batched=batched)
-    assert list(many.tasks_) == ["t0", "t1", "t2"]
+    wrong = {"new": data(0), "bad": (torch.zeros(4, 16), [1, 1, 1, 1])}
+    refused("two classes", many.learn_tasks, wrong)
+    assert list(many.tasks_) == ["t0", "t1"]
 
 
 @pytest.mark.parametrize("batched", [True, False])
@@ -218,16 +228,3 @@ def test_what_autograd_keeps_bounds_how_many_run_at_once(runs, monkeypatch):
     few = {"task_recipe": Recipe(epochs=0, min_steps=1, batch_size=64)}
     equal(*both_ways(tasks, lambda: learner(resnet("group"), **few)))
     assert max(runs, default=1) < 6
-
-
-def test_tasks_before_one_that_diverges_are_kept_and_bad_data_change_nothing():
-    tasks = {f"t{i}": data(i) for i in range(4)}
-    tasks["t2"] = (tasks["t2"][0].sign() * 3e38, tasks["t2"][1])
-    for batched in (True, False):
-        many = learner()
-        with pytest.raises(TrainingError, match="lower the learning rate"):
-            many.learn_tasks(tasks, batched=batched)
-        assert list(many.tasks_) == ["t0", "t1"]
-        bad = {"new": data(0), "bad": (torch.zeros(4, 16), [1, 1, 1, 1])}
-        refused("two classes", many.learn_tasks, bad)
-        assert list(many.tasks_) == ["t0", "t1"]

@@ -8,7 +8,7 @@ from impresslearn import methods
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import random_bank
 from impresslearn.training.loop import Recipe
-from toys import KINDS, QUICK, blobs, lenet, pictures, quick_learner, resnet
+from toys import KINDS, QUICK, blobs, lenet, mlp, pictures, quick_learner, resnet
 
 pytestmark = [
     pytest.mark.gpu,
@@ -68,7 +68,7 @@ def test_side_by_side_as_in_turn():
 
 @pytest.mark.parametrize("preset", ["few_labels", "pretrained"])
 def test_presets_over_a_network_of_ones_own(preset, tmp_path):
-    network = il.adapt(own_network(), input_shape=(16,)).to(DEVICE)
+    network = il.adapt(mlp(32, 4), input_shape=(16,)).to(DEVICE)
     recipe = {} if preset == "few_labels" else {"task_recipe": QUICK}
     machine = ImpressLearner.from_preset(network, preset, progress=False, **recipe)
     tasks = {f"t{seed}": blobs(seed, count=300) for seed in range(3)}
@@ -78,16 +78,11 @@ def test_presets_over_a_network_of_ones_own(preset, tmp_path):
     assert machine.infer_task(inputs[:32]).best == "t1"
     assert (machine.predict(inputs) == machine.predict(inputs, "t1")).mean() > 0.9
     machine.save(tmp_path / "a.impress")
-    on_cpu = il.load(tmp_path / "a.impress", module=own_network())
+    on_cpu = il.load(tmp_path / "a.impress", module=mlp(32, 4))
     for name, (rows, labels) in tasks.items():
         assert on_cpu.score((rows, labels), name) > 0.8
         exported = machine.export(name)(rows.to(DEVICE)).cpu()
         torch.testing.assert_close(exported, machine.logits(rows, name).cpu())
-
-
-def own_network():
-    layers = torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)
-    return torch.nn.Sequential(*layers)
 
 
 @pytest.mark.parametrize("method", ["exhaustive", "one_shot", "alpha"])
@@ -100,7 +95,7 @@ def test_a_task_is_inferred(method):
 
 
 def test_kept_features_and_a_class_map():
-    network = il.adapt(own_network(), input_shape=(16,)).to(DEVICE)
+    network = il.adapt(mlp(32, 4), input_shape=(16,)).to(DEVICE)
     machine = ImpressLearner.from_preset(network, "few_labels", progress=False)
     tasks = {}
     for seed in range(3):

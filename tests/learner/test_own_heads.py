@@ -45,16 +45,6 @@ def data_of(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     return blobs(seed=len(name) + CLASSES[name], classes=CLASSES[name], count=60)
 
 
-def test_learning_starts_at_the_network_itself() -> None:
-    learner = learner_of(task_recipe=Recipe(epochs=0), tune=("norm", "bias"))
-    learner.learn_task("task", data_of("three"))
-    view = learner._store.view(learner.tasks_.learned("task"))
-    frozen = learner.backbone
-    for name, weight in view.weights.items():
-        if name not in frozen.own_head.shapes:
-            assert torch.equal(weight, frozen.module.get_parameter(name))
-
-
 def test_a_mixture_is_where_an_untrained_network_starts() -> None:
     assert quick_learner().start == quick_learner(lenet(head="own")).start == "mixture"
     assert quick_learner(own_heads()).start == "network"

@@ -15,13 +15,12 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import impresslearn as il
 from impresslearn.errors import InputError, NotLearnedWarning, TasksFailedError
 from impresslearn.learner import parallel
 from impresslearn.learner.parallel import CHUNK
-from toys import FEATURES, Data, blobs, lenet
+from toys import FEATURES, Data, blobs, few_labels, lenet, mlp
 
 TASKS = 2 * CHUNK + 5
 HERE = Path(__file__)
@@ -43,14 +42,8 @@ def dying_once(number: int, folder: str) -> Data:
     return data_of(number)
 
 
-def body() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, 3))
-
-
-def new_learner() -> il.ImpressLearner:
-    backbone = il.adapt(body(), head="own", input_shape=(FEATURES,))
-    return il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+def new_learner(**settings: object) -> il.ImpressLearner:
+    return few_labels(mlp(), **settings)
 
 
 def tasks(count: int = TASKS, load: object = data_of, **settings: object) -> dict[str, object]:
@@ -94,10 +87,8 @@ def test_killed_workers_lose_nothing(alone, tmp_path):
 
 
 def test_warnings_of_workers_reach_the_caller():
-    backbone = il.adapt(body(), head="own", input_shape=(FEATURES,))
-    priced = il.ImpressLearner.from_preset(backbone, "few_labels", bit_price=1e4, progress=False)
     with pytest.warns(NotLearnedWarning) as caught:
-        priced.learn_tasks(tasks(2), workers=1)
+        new_learner(bit_price=1e4).learn_tasks(tasks(2), workers=1)
     assert [str(each.message)[:12] for each in caught] == ["'task-0' was", "'task-1' was"]
 
 
@@ -170,14 +161,14 @@ PATHS = os.pathsep.join([str(HERE.parent), str(HERE.parents[1]), *filter(None, s
 DRIVER = """
 import sys
 import impresslearn as il
-from test_parallel import body, tasks
+from test_parallel import mlp, tasks
 if __name__ == "__main__":
     path, count, calls, address = sys.argv[1:]
     if address:
         import ray
         env = {"env_vars": {"PYTHONPATH": ":".join(sys.path)}}
         ray.init(address=address, log_to_driver=False, runtime_env=env)
-    with il.open_store(path, module=body(), progress=False) as learner:
+    with il.open_store(path, module=mlp(), progress=False) as learner:
         chosen = tasks(int(count), calls=calls)
         learner.learn_tasks(chosen, workers="ray" if address else 1)
 """
@@ -199,17 +190,17 @@ def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
     new_learner().save(path)
     driver = drive(tmp_path, TASKS, calls)
     until = time.time() + 120
-    while not 1 < len(il.load(path, module=body()).tasks_) < TASKS:
+    while not 1 < len(il.load(path, module=mlp()).tasks_) < TASKS:
         assert time.time() < until
         assert driver.poll() is None
         time.sleep(0.02)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
-    kept = set(il.load(path, module=body()).tasks_)
+    kept = set(il.load(path, module=mlp()).tasks_)
     before = len(list(calls.iterdir()))
     assert 1 < len(kept) < TASKS
     assert drive(tmp_path, TASKS, calls).wait(300) == 0
-    assert contents(il.load(path, module=body())) == alone
+    assert contents(il.load(path, module=mlp())) == alone
     asked = sorted(calls.iterdir(), key=lambda file: file.name.partition("-")[2])[before:]
     assert {f"task-{file.name.partition('-')[0]}" for file in asked} == set(tasks()) - kept
 
@@ -238,8 +229,8 @@ def test_a_killed_ray_node_and_a_killed_driver_lose_nothing(tmp_path):
     node = cluster.add_node(num_cpus=1)
 
     def until(more: int, driver: subprocess.Popen[bytes]) -> None:
-        target = len(il.load(store, module=body()).tasks_) + more
-        while len(il.load(store, module=body()).tasks_) < target:
+        target = len(il.load(store, module=mlp()).tasks_) + more
+        while len(il.load(store, module=mlp()).tasks_) < target:
             assert driver.poll() is None
             time.sleep(0.2)
 
@@ -255,4 +246,4 @@ def test_a_killed_ray_node_and_a_killed_driver_lose_nothing(tmp_path):
     finally:
         cluster.shutdown()
     alone = new_learner().learn_tasks({name: load() for name, load in tasks(500).items()})
-    assert contents(il.load(store, module=body())) == contents(alone)
+    assert contents(il.load(store, module=mlp())) == contents(alone)

@@ -93,15 +93,6 @@ def test_it_is_logistic_regression_of_the_features() -> None:
     torch.testing.assert_close(learner.logits(inputs, "task"), logits, atol=2e-3, rtol=1e-3)
 
 
-def test_without_a_mask_the_network_itself_gives_features(tmp_path: Path) -> None:
-    learner, images = few_labels(adapt(trained(), input_shape=(3, 8, 8))), pictures()
-    learner.learn_task("task", images).save(tmp_path / "a.impress")
-    assert learner.score(images, "task") > 0.8
-    assert learner.tasks_["task"].num_masks == 0
-    again = load(tmp_path / "a.impress", module=ConvNet())
-    assert torch.equal(again.logits(images[0], "task"), learner.logits(images[0], "task"))
-
-
 @pytest.mark.parametrize("suffix", ["pt2", "onnx"])
 def test_exports_add_the_networks(tmp_path: Path, suffix: str) -> None:
     learner, (inputs, _) = learner_of(), DATA["four"]
@@ -179,7 +170,7 @@ def test_tasks_are_those_of_the_inputs(tmp_path: Path, source: str) -> None:
 
         assert kept.score((features, labels), name) == raw.score((inputs, labels), name) > 0.8
     kept.save(path := tmp_path / "a.impress")
-    module = None if source == "masks" else kept.backbone.module
+    module = {"sentences": seeded(Named), "pictures": ConvNet()}.get(source)
     served = load(path, module=module)
     assert (served.predict(inputs, "some") == kept.predict(features, "some")).all()
     assert kept.infer_task(features).posterior == pytest.approx(raw.infer_task(inputs).posterior)

@@ -21,25 +21,6 @@ def learner_of(backbone: object = None, **settings: object) -> ImpressLearner:
     return quick_learner(backbone or lenet(), task_recipe=LONGER, **chosen)
 
 
-def test_their_task_is_found_beside_those_with_masks() -> None:
-    learner = learner_of().learn_basis("basis", blobs(7))
-    for seed, name in enumerate("abc"):
-        learner.learn_task(name, blobs(seed))
-    for method in ("one_shot", "alpha"):
-        assert learner.infer_task(blobs(1)[0][:64], method=method).best in learner.tasks_
-    assert learner.infer_task(blobs(1)[0], method="exhaustive").best == "b"
-
-
-def test_a_higher_price_makes_it_smaller() -> None:
-    sizes = []
-    for price in (0.01, 1.0, 100.0):
-        learner = learner_of(bit_price=price).learn_task("a", blobs())
-        sizes.append(learner.tasks_["a"].bytes)
-    assert sizes == sorted(sizes, reverse=True)
-    assert len(set(sizes)) == 3
-    assert sizes[-1] < 100
-
-
 def test_a_price_that_rises_leaves_something_to_learn_with() -> None:
     """At its full price from the first step, all numbers are gone before the loss is."""
     images, digits = load_digits(return_X_y=True)

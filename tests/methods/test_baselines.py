@@ -1,4 +1,4 @@
-"""SupSup, single masks, the hybrid and fine-tuning: accuracy, bytes, refusals."""
+"""SupSup, single masks, the hybrid and fine-tuning: accuracy and bytes."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from impresslearn.errors import UnknownTaskError
 from impresslearn.masks import random_bank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.methods import FineTuning, Hybrid, SupSup
@@ -97,16 +96,11 @@ def test_norm_statistics_are_counted(norm, floats):
 
 
 @pytest.mark.parametrize("name", ["FineTuning", "Hybrid", "SupSup"])
-def test_bad_input_is_refused_and_a_task_changes_no_other(name):
+def test_a_task_changes_no_other(name):
     baseline = BASELINES[name]()
     inputs, labels = blobs()
     before = baseline.backbone.fingerprint()
     baseline.learn_task("a", (inputs, labels))
-    refused("'a' was learned already", baseline.learn_task, "a", (inputs, labels))
-    refused("two classes; all labels are 0", baseline.learn_task, "b", (inputs, labels * 0))
-    refused("expects 16 values per input", baseline.learn_task, "b", (inputs[:, :3], labels))
-    unknown = "no task named 'b' among 1, such as 'a'"
-    refused(unknown, baseline.score, (inputs, labels), "b", error=UnknownTaskError)
     score, others = baseline.score(blobs(), "a"), baseline.predict(blobs(9)[0], "a")
     names = [("ant", "bee", "cat")[label] for label in labels.tolist()]
     baseline.learn_task("b", (inputs, names))

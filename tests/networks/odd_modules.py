@@ -177,16 +177,11 @@ class Gathers(Net):
         return x - self.seen - self.state - self.plain - sum(self.past) - self.total
 
 
-class HookOfItsOwn(Net):
+def hook_of_its_own():
     """The hook closes over the network, of which a copy is another."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = {}
-        self.body.register_forward_hook(lambda _, args, out: self.seen.update(body=out))
-
-    def middle(self, x):
-        return self.seen["body"].tanh()
+    net = Net(lambda m, x: m.seen["body"].tanh(), seen={})
+    net.body.register_forward_hook(lambda _, args, out: net.seen.update(body=out))
+    return net
 
 
 class HookAsMethod(Net):
@@ -202,13 +197,10 @@ class HookAsMethod(Net):
         return self.seen.tanh()
 
 
-class LambdaOfItsOwn(Net):
-    def __init__(self):
-        super().__init__(scale=weight(16))
-        self.activation = lambda x: (self.scale * x).tanh()
-
-    def middle(self, x):
-        return self.activation(x)
+def lambda_of_its_own():
+    net = Net(lambda m, x: m.activation(x), scale=weight(16))
+    net.activation = lambda x: (net.scale * x).tanh()
+    return net
 
 
 def standardise(layer, args):
@@ -319,15 +311,10 @@ def cosine_head(net, x):
     return 10 * F.linear(x, F.normalize(net.head.weight, dim=1))
 
 
-class OtherDtype(Net):
+def other_dtype(dtype):
     """The first layer computes in another dtype than the head."""
-
-    def __init__(self, dtype):
-        super().__init__()
-        self.body.to(dtype)
-
-    def forward(self, x):
-        return self.head(self.body(x.to(self.body.weight.dtype)).relu().float())
+    body = nn.Linear(8, 16, dtype=dtype)
+    return Whole(lambda m, x: m.head(m.body(x.to(dtype)).relu().float()), body=body)
 
 
 def hypernetwork(net, x):
@@ -500,9 +487,9 @@ OF_ROWS = {
     "a count in its class": kind_of(
         Gathers, lambda m, x: setattr(type(m), "total", type(m).total + 1)
     ),
-    "a hook that refers to its network": HookOfItsOwn,
+    "a hook that refers to its network": hook_of_its_own,
     "a hook that is a method": HookAsMethod,
-    "a lambda that refers to its network": LambdaOfItsOwn,
+    "a lambda that refers to its network": lambda_of_its_own,
     "weights set in a pre-hook": weights_set_in_a_pre_hook,
     "activation checkpointing": net(lambda m, x: checkpoint(m.a, x, use_reentrant=False), a=linear),
     "activation checkpointing, reentrant": net(
@@ -538,8 +525,8 @@ OF_ROWS = {
     "no layer, only parameters": PlainParameters,
     "a cosine head": kind_of(Whole, cosine_head),
     "a frozen body": net(body=lambda: nn.Linear(8, 16).requires_grad_(False)),
-    "a float64 layer": lambda: OtherDtype(torch.float64),
-    "a bfloat16 layer": lambda: OtherDtype(torch.bfloat16),
+    "a float64 layer": lambda: other_dtype(torch.float64),
+    "a bfloat16 layer": lambda: other_dtype(torch.bfloat16),
     "int8 weights in a buffer": lambda: Buffered(
         lambda m, x: F.linear(x, m.buffer.float() / 512),
         torch.randint(-127, 127, (16, 16), dtype=torch.int8),

@@ -9,17 +9,13 @@ from impresslearn.networks.layers import MaskableLayer, maskable_layers
 from models import Columns, Tied
 
 
-def network(norm):
+def convolutional():
     """A convolution and a norm, which has seen inputs of mean 1, dropout and a head."""
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.ReLU(), nn.Dropout(0.5), nn.Flatten())
-    module.append(nn.Linear(4 * 6 * 6, 5))
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=None), nn.ReLU())
+    module.extend([nn.Dropout(0.5), nn.Flatten(), nn.Linear(4 * 6 * 6, 5)])
     module(torch.randn(32, 1, 8, 8) * 2 + 1)
     return module
-
-
-def convolutional():
-    return network(nn.BatchNorm2d(4, momentum=None))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from toys import BASELINES, FEATURES, blobs, lenet, quick_learner
+from toys import BASELINES, blobs, lenet, mlp, quick_learner
 
 
 def setting(name):
@@ -36,7 +36,7 @@ def core(folder, data, network):
 
 
 def test_torchs_defaults_change_nothing(default, tmp_path):
-    data, module = blobs(1), network()
+    data, module = blobs(1), mlp()
     for make in (lenet, lambda: il.adapt(module)):
         setting("float32")
         usual = core(tmp_path, data, make())
@@ -62,11 +62,6 @@ def test_torchs_defaults_change_no_baseline(default, method):
     assert torch.equal(stream[0].train.inputs, pixels)
 
 
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(FEATURES, 24), nn.ReLU(), nn.Linear(24, 3))
-
-
 class ModelEmaV2(nn.Module):
     """As timm's: it has a module and no forward."""
 
@@ -86,9 +81,9 @@ WRAPPERS = {
 
 @pytest.mark.parametrize("kind", WRAPPERS)
 def test_wrappers_are_taken_off(kind, tmp_path):
-    learner = quick_learner(il.adapt(WRAPPERS[kind](network()))).add_random_masks(4)
+    learner = quick_learner(il.adapt(WRAPPERS[kind](mlp()))).add_random_masks(4)
     learner.learn_task("a", blobs(1)).save(tmp_path / "a.impress")
     logits = learner.logits(blobs(1)[0], "a")
-    for module in (network(), WRAPPERS[kind](network())):
+    for module in (mlp(), WRAPPERS[kind](mlp())):
         again = il.load(tmp_path / "a.impress", module=module)
         assert torch.equal(again.logits(blobs(1)[0], "a"), logits)

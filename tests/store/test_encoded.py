@@ -8,7 +8,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.errors import InputError
-from toys import blobs, lenet, quick_learner
+from toys import blobs, few_labels, lenet, mlp, quick_learner
 
 INPUTS = blobs(0)[0]
 
@@ -58,12 +58,7 @@ def test_a_bad_task_stops_no_other():
 
 
 def test_shared_features_must_be_the_same():
-    torch.manual_seed(0)
-    body = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-    backbone = il.adapt(body, head="own", input_shape=(16,))
-    home, away, third = (
-        il.ImpressLearner.from_preset(backbone, "few_labels", progress=False) for _ in range(3)
-    )
+    home, away, third = (few_labels(mlp()) for _ in range(3))
     for each, data in ((home, 0), (away, 0), (third, 1)):
         each.learn_task("first", blobs(data)).learn_task("b", blobs(2))
     home.remove_task("b")

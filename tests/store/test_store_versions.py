@@ -71,13 +71,10 @@ def test_others_see_an_update_at_once_and_two_updates_do_not_mix(path):
         assert "first" not in one.tasks_
 
 
-def test_versions_travel_and_take_room_until_they_are_removed(path, tmp_path):
+def test_versions_take_room_until_they_are_removed(path):
     with hasty(path) as learner:
         for seed in range(4):
             learner.update_task("first", blobs(seed))
-        expected = version_digests(learner)
-    il.load(path).save(tmp_path / "all.impress")
-    assert version_digests(il.load(tmp_path / "all.impress")) == expected
     size = describe_store(path)["former_versions_bytes"]
     assert 0 < size < 5000
     with hasty(path) as learner:

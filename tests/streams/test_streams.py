@@ -1,4 +1,4 @@
-"""Tasks, streams, and streams of your own arrays and image folders."""
+"""Tasks, streams, and streams of your own arrays."""
 
 import pickle
 from unittest.mock import Mock
@@ -9,8 +9,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from impresslearn.data import Examples, StreamedExamples
-from impresslearn.errors import MissingDataError
-from impresslearn.streams import Stream, Task, from_arrays, from_folder
+from impresslearn.streams import Stream, Task, from_arrays
 from toys import refused
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -83,16 +82,3 @@ def test_a_class_without_examples_to_learn_from_is_told():
     some, many = (Stream("s", (task,)).for_validation(each)[0] for each in (0.7, 0.9))
     refused("task 't': .* leaves none of class 1 to learn from; hold out fewer", some.load_train)
     refused("task 't': validation=0.9 of 4 examples is 4: leave both parts some", many.load_test)
-
-
-def write_image(path, pixels):
-    image = pytest.importorskip("PIL.Image")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.fromarray(pixels).save(path)
-
-
-def test_unusable_folders_are_refused(tmp_path):
-    write_image(tmp_path / "a" / "train" / "x" / "0.png", np.zeros((2, 2, 3), np.uint8))
-    refused(r"no image folder at .*test", from_folder, tmp_path, error=MissingDataError)
-    write_image(tmp_path / "a" / "test" / "y" / "0.png", np.zeros((2, 2, 3), np.uint8))
-    refused("task 'a': the test part has label 'y', which train lacks", from_folder, tmp_path)
