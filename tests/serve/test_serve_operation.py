@@ -17,9 +17,10 @@ from starlette.requests import ClientDisconnect
 
 import impresslearn as il
 from conftest import INPUTS, problem, request
-from impresslearn.errors import StoppedError
+from impresslearn.errors import InputError, StoppedError
 from impresslearn.serve import create_app, pools
 from impresslearn.serve.pools import BoundedPool
+from impresslearn.serve.requests import PredictRequest
 from impresslearn.serve.server import Service
 from models import MODELS, padded
 from toys import blobs, quick_learner
@@ -103,6 +104,46 @@ def test_work_is_bounded_and_not_begun_for_clients_that_have_gone(pool):
 
     asyncio.run(both())
     assert begun == ["runs"]
+
+
+def test_what_waits_is_computed_together_and_what_fails_fails_alone():
+    pool, free, calls = BoundedPool("test", threads=1, waiting=8), threading.Event(), []
+
+    def alone(item):
+        calls.append(item)
+        return 1 / item
+
+    def together(items):
+        calls.append(items)
+        return [1 / item for item in items]
+
+    async def ask(*items) -> list:
+        free.clear()
+        first = asyncio.create_task(pool.run(Client(), lambda: free.wait(30)))
+        runs = [asyncio.create_task(pool.run_together(Client(), i, alone, together)) for i in items]
+        await asyncio.sleep(0.05)
+        runs.pop(1).cancel()
+        await asyncio.sleep(0.05)
+        free.set()
+        assert await first
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    assert asyncio.run(ask(2, 4, 8)) == [1 / 2, 1 / 8]
+    half, error, eighth = asyncio.run(ask(2, 4, 0, 8))
+    assert (half, type(error), eighth) == (1 / 2, ZeroDivisionError, 1 / 8)
+    assert calls == [[2, 8], [2, 0, 8], 2, 0, 8]
+    pool.shutdown()
+
+
+def test_requests_answered_together_get_the_answers_of_each(direct):
+    service = Service(direct, 100)
+    rows = torch.randn(6, 16).numpy()
+    few = ("new 0", rows[:1]), (["new 1", "basis 0"], rows[1:3]), ("new 1", rows[3:])
+    requests = [PredictRequest(task=task, inputs=inputs, unknown=True) for task, inputs in few]
+    answers = service.predict_together(requests)
+    assert answers == [service.predict(request) for request in requests]
+    with pytest.raises(InputError, match="several kinds"):
+        service.predict_together([*requests, PredictRequest(task="new 0", inputs=rows)])
 
 
 @pytest.mark.parametrize("leaves", [True, False])

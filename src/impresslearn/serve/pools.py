@@ -8,9 +8,10 @@ import re
 import threading
 import time
 import uuid
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -25,8 +26,10 @@ from impresslearn.inference.exhaustive import stopping
 
 logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+MOST_TOGETHER = 32  # requests; with more the first of them would wait long
 LOOK_SECONDS = 0.5  # how often a waiting request looks whether its client has gone
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+Together = Callable[[list[Any]], list[Any]]
 
 
 class BoundedPool:
@@ -40,6 +43,8 @@ class BoundedPool:
         self._pool = ThreadPoolExecutor(threads, name)
         self._free = threading.BoundedSemaphore(threads + waiting)
         self._ended = threading.Event()
+        self._items: deque[tuple[Any, Future[Any]]] = deque()
+        self._taking = threading.Lock()
 
     async def run(self, request: Request, work: Callable[[], Any]) -> Any:
         """The result of work in a thread; once its client has gone it is not begun, or stopped."""
@@ -59,6 +64,37 @@ class BoundedPool:
                 waiter.cancel()
                 raise ClientDisconnect
         return waiter.result()
+
+    async def run_together(
+        self, request: Request, item: Any, alone: Callable[[Any], Any], together: Together
+    ) -> Any:
+        """As `run`, of what `alone` gives for the item; `together` is for all items that wait."""
+        answer: Future[Any] = Future()
+        entry = item, answer
+        self._items.append(entry)
+
+        def take() -> None:
+            stopping.set(self._ended.is_set)  # other clients wait for it, too
+            with self._taking:
+                count = min(len(self._items), MOST_TOGETHER)
+                taken = [self._items.popleft() for _ in range(count)]
+            results: list[Any] = []
+            if count > 1:
+                with suppress(Exception):  # one by one says which of them fails
+                    results = together([item for item, _ in taken])
+            for number, (item, future) in enumerate(taken):
+                try:
+                    future.set_result(results[number] if results else alone(item))
+                except Exception as error:
+                    future.set_exception(error)
+
+        try:
+            await self.run(request, take)
+        except BaseException:  # asyncio may cancel it, too
+            with self._taking, suppress(ValueError):  # it was taken
+                self._items.remove(entry)
+            raise
+        return await asyncio.wrap_future(answer)
 
     def shutdown(self) -> None:
         """Drops what waits; inferences that run end after their present task."""

@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from hmac import compare_digest
 from typing import Annotated, Any
 
+import numpy as np
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -54,6 +55,7 @@ MAX_CONNECTIONS = 128
 THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
 GRACE_SECONDS = 8
 Answer = dict[str, Any]
+Item = tuple[Request, bytes]  # a request and its body
 Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
 Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks to skip.")]
 # Names are in the query, because they may contain slashes, which a path cannot carry.
@@ -170,8 +172,7 @@ class Service:
     def predict(self, request: PredictRequest) -> Predictions:
         """Labels, and logits on request, of inputs whose tasks are known."""
         inputs = self._prepared(request)
-        names = [request.task] * len(inputs) if isinstance(request.task, str) else request.task
-        names = check_task_names(names, len(inputs))
+        names = _names_of(request, len(inputs))
         predictions = self._predictions(inputs, names, request.logits)
         if request.unknown:
             flags = [False] * len(names)
@@ -182,6 +183,27 @@ class Service:
                     flags[row] = guess.unknown
             predictions.unknown = flags
         return predictions
+
+    def predict_together(self, requests: Sequence[PredictRequest]) -> list[Predictions]:
+        """The answers to requests in one pass. Raises where they cannot share one."""
+        kinds = {(each.inputs.dtype, each.prepared, each.logits, each.unknown) for each in requests}
+        if len(kinds) > 1:
+            raise InputError("requests of several kinds cannot share a pass")
+        counts = [len(request.inputs) for request in requests]
+        names: list[str] = []
+        for request, count in zip(requests, counts, strict=True):
+            names += _names_of(request, count)
+        inputs = np.concatenate([request.inputs for request in requests])
+        joint = self.predict(requests[0].model_copy(update={"inputs": inputs, "task": names}))
+        lists = vars(joint) | {"versions": [joint.versions[name] for name in names]}
+        answers, first = [], 0
+        for count in counts:
+            rows = slice(first, first + count)
+            part = {field: values and values[rows] for field, values in lists.items()}
+            part["versions"] = dict(zip(names[rows], part["versions"], strict=True))
+            answers.append(Predictions(**part))
+            first += count
+        return answers
 
     @_of_present_file
     def infer(self, request: InferRequest) -> Inference:
@@ -228,6 +250,11 @@ class Service:
                 confidences[row] = round(probability, 4)
         shown = logits if with_logits else None
         return Predictions(labels=labels, confidences=confidences, versions=versions, logits=shown)
+
+
+def _names_of(request: PredictRequest, count: int) -> list[str]:
+    task = request.task
+    return check_task_names([task] * count if isinstance(task, str) else task, count)
 
 
 def create_app(
@@ -300,17 +327,24 @@ def create_app(
         router.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
 
     def add_predictions(
-        path: str, model: Any, answer: Any, compute: Any, pool: BoundedPool
+        path: str, model: Any, answer: Any, compute: Any, compute_all: Any = None
     ) -> None:
-        """Adds a route whose requests are parsed, computed and written by the pool's threads."""
+        """Adds a route whose requests are parsed, computed and written by a pool's threads."""
+
+        def alone(item: Item) -> str:
+            return compute(parse(model, *item)).model_dump_json()
+
+        def together(items: Sequence[Item]) -> list[str]:
+            answers = compute_all([parse(model, *item) for item in items])
+            return [answer.model_dump_json() for answer in answers]
 
         async def route(request: Request) -> Response:
-            body = await read_body(request, settings.max_bytes)
-
-            def work() -> str:
-                return compute(parse(model, request, body)).model_dump_json()
-
-            return Response(await pool.run(request, work), media_type=JSON)
+            item = request, await read_body(request, settings.max_bytes)
+            if compute_all is None:
+                content = await inferring.run(request, lambda: alone(item))
+            else:
+                content = await predicting.run_together(request, item, alone, together)
+            return Response(content, media_type=JSON)
 
         # OpenAPI's entry of a body that the route reads itself.
         rows = "One input per row; the other fields of the JSON body go in the query."
@@ -325,8 +359,9 @@ def create_app(
             openapi_extra={"requestBody": {"required": True, "content": content}},
         )
 
-    add_predictions("/predict", PredictRequest, Predictions, service.predict, predicting)
-    add_predictions("/infer", InferRequest, Inference, service.infer, inferring)
+    together = service.predict_together
+    add_predictions("/predict", PredictRequest, Predictions, service.predict, together)
+    add_predictions("/infer", InferRequest, Inference, service.infer)
     app.include_router(guarded)
     return app
 
