@@ -1,25 +1,20 @@
-"""The library's two kinds of Altair charts, their look, and files of charts and pages.
+"""The library's two kinds of Altair charts, their look, and pictures of them.
 
 Import this module inside functions: Altair takes a second to import.
 """
 
 from __future__ import annotations
 
-import base64
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
 from impresslearn.errors import InputError
-from impresslearn.files import write_file
 from impresslearn.statistics import Summary
-from impresslearn.tables import Table, format_value, kind_of
+from impresslearn.tables import format_value, kind_of
 
 COLOURS = {
     "surface": "#ffffff",
@@ -62,22 +57,6 @@ LOG_ERRORS = " (errors on a log scale)"
 CELL_WIDTH, CELL_HEIGHT = 70, 40
 LEAST_ERROR = 0.001
 LETTER = 7  # pixels: a cell shows its number where that fits
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<style>
-body {{ margin: 0 auto; max-width: 1100px; padding: 32px 24px; color: #1d2129;
-  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }}
-p {{ color: #5f6773; }}
-figure {{ margin: 24px 0; overflow-x: auto; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: 5px 12px; text-align: left; border-bottom: 1px solid #e3e4e1; }}
-th {{ font-weight: 500; color: #5f6773; }}
-.right {{ text-align: right; }}
-</style></head>
-<body><h1>{title}</h1><p>{lead}</p>
-{body}
-</body></html>
-"""
 
 
 def styled(chart: Any, title: str = "", notes: Sequence[str] = (), description: str = "") -> Any:
@@ -334,32 +313,6 @@ def picture(chart: Any) -> str:
 
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     return vl_convert.vegalite_to_svg(chart.to_dict(validate=False), version)
-
-
-def write_page(
-    path: str | os.PathLike, title: str, lead: str, parts: Sequence[tuple[str, Any]]
-) -> Path:
-    """Writes tables and charts as one HTML file that loads nothing; returns the path.
-
-    - title, lead: the heading and the line below it
-    - parts: a caption, which may be empty, and a `Table` or an Altair chart each
-
-    Raises InputError where the file cannot be written.
-    """
-    body = []
-    for caption, part in parts:
-        if caption:
-            body.append(f"<p>{escape(caption)}</p>")
-        if isinstance(part, Table):
-            body.append(part.html())
-        else:
-            # As an image: the names of gradients and clips in two charts are the same.
-            data = base64.b64encode(picture(part).encode()).decode()
-            alt_text = escape(str(getattr(part, "description", "") or title), quote=True)
-            body.append(f'<figure><img alt="{alt_text}" src="data:image/svg+xml;base64,{data}">')
-            body.append("</figure>")
-    page = PAGE.format(title=escape(title), lead=escape(lead), body="\n".join(body))
-    return write_file(path, page)
 
 
 def _label(key: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from impresslearn.cli import shared
 from impresslearn.cli.shared import option
-from impresslearn.tables import size, table_of
+from impresslearn.tables import size
 
 BASIS_TASKS = 5  # each trains a mask
 NEW_TASKS = 10  # each learns only how to mix the five masks, which takes about 0.3 kB
@@ -29,7 +29,7 @@ def demo(
 
     Example: impresslearn demo --out demo
     """
-    from impresslearn.plotting import line_chart, write_page
+    from impresslearn.plotting import line_chart, styled
 
     out.mkdir(parents=True, exist_ok=True)  # an unwritable folder fails before the work
     results, lead = run_demo(out / "demo.impress", seed)
@@ -37,10 +37,10 @@ def demo(
     rows = results["tasks"]
     # A basis task keeps a mask of kilobytes: only a logarithmic axis shows both kinds.
     chart = line_chart(rows, "bytes", "accuracy", "phase", joined=False, log_x=True)
-    parts = [("", chart), ("", table_of(rows))]
-    page = write_page(out / "report.html", "ImpressLearn demo", lead, parts)
+    lines, page = textwrap.wrap(lead, shared.WIDTH), out / "report.html"
+    styled(chart, "ImpressLearn demo", lines).save(page, inline=True)
     shared.print_table(rows)
-    for line in [*textwrap.wrap(lead, shared.WIDTH), f"Report: {page}"]:
+    for line in [*lines, f"Report: {page}"]:
         shared.echo(line)
 
 
