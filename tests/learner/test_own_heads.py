@@ -48,7 +48,7 @@ def data_of(name: str) -> tuple[torch.Tensor, torch.Tensor]:
 def test_learning_starts_at_the_network_itself() -> None:
     learner = learner_of(task_recipe=Recipe(epochs=0), tune=("norm", "bias"))
     learner.learn_task("task", data_of("three"))
-    view = learner._store.view(learner.tasks_.learned("task"))
+    view = learner._store.view(learner.tasks_.stored("task"))
     frozen = learner.backbone
     for name, weight in view.weights.items():
         if name not in frozen.own_head.shapes:

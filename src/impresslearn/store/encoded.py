@@ -38,7 +38,7 @@ def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
     """As `ImpressLearner.encoded`."""
     encoded = []
     for name in names:
-        *_, row = store.rows.task_rows(store.tasks.learned(name).name)
+        *_, row = store.rows.task_rows(store.tasks.stored(name).name)
         if row.mask is not None:
             raise InputError(f"{name!r} is a basis task: its mask travels with the store, by save")
         encoded.append(EncodedTask(row, _base(store, row)))
