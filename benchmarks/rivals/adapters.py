@@ -39,7 +39,7 @@ UNUSED = -1e9  # a logit of a vector that is not among the topk
 # Of factors that are learned as integers: the first step, as a share of their deviation at the
 # start, and how much faster than the learning rate says they move (which Adam allows).
 FIRST_STEP, FIRST_STEP_OF_ZEROS = 1.0, 0.2
-LEVELS_PER_UNIT = 10.0
+CODED_SPEED = 10.0
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _priced(
     for factor in first:
         step = FIRST_STEP * float(factor.detach().std()) or FIRST_STEP_OF_ZEROS
         grids.append(Grid(step, 0.0))
-    shapes, speeds = [tuple(factor.shape) for factor in first], [LEVELS_PER_UNIT] * len(first)
+    shapes, speeds = [tuple(factor.shape) for factor in first], [CODED_SPEED] * len(first)
     numbers = QuantizedParameters(shapes, grids, speeds, first[0].device)
     numbers.set(0, first)
 

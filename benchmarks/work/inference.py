@@ -212,7 +212,7 @@ def _scores(
         guess = learner.infer_task(Prepared(batch), among=names)
         best = guess.best
         logits = learner.logits(Prepared(batch), best)
-        profile = learner.tasks_.learned(best).profile
+        profile = learner.tasks_.stored(best).profile
         (away,) = distances([profile], signals(learner.backbone, batch, logits))
         values = (
             float(entropies(logits).mean()),

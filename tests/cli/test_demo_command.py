@@ -34,7 +34,7 @@ def test_the_real_demo(tmp_path):
     assert (results["forgetting"], results["task_inference_accuracy"]) == (0, 1)
     for row in results["tasks"][5:]:
         assert [row["task"], "learned", f"{row['accuracy']:.1%}"] in [line[:3] for line in lines]
-        assert f'"bytes": {row["bytes"]}' in page
+        assert f'"x": {row["bytes"]:.1f}' in page
         assert row["accuracy"] > 0.85
         assert row["bytes"] < 400
     assert list(il.load(tmp_path / "demo.impress").tasks_) == [t["task"] for t in results["tasks"]]

@@ -73,12 +73,12 @@ def test_single_inputs_find_their_task_and_those_of_none_raise(learned):
 def test_what_older_tasks_know_stays_and_travels(tmp_path):
     learner = learner_of(seeds=(0, 1))
     inputs = blobs(1, rows=40)[0]
-    before, guess = learner.tasks_.learned("t1").profile, learner.infer_task(inputs, among=["t1"])
+    before, guess = learner.tasks_.stored("t1").profile, learner.infer_task(inputs, among=["t1"])
     learner.learn_task("t2", blobs(2))
     learner.save(tmp_path / "a.impress")
     loaded = il.load(tmp_path / "a.impress", module=module())
     for each in (learner, loaded):
-        assert each.tasks_.learned("t1").profile == before
+        assert each.tasks_.stored("t1").profile == before
         assert each.infer_task(inputs, among=["t1"]) == guess
 
 
@@ -86,7 +86,7 @@ def test_what_older_tasks_know_stays_and_travels(tmp_path):
 def test_a_profile_takes_its_share_of_the_budget(max_bytes):
     learner = learner_of(seeds=(0, 1), max_bytes=max_bytes)
     for task in ("t0", "t1"):
-        info, profile = learner.tasks_[task], learner.tasks_.learned(task).profile
+        info, profile = learner.tasks_[task], learner.tasks_.stored(task).profile
         assert isinstance(profile, FeatureProfile)
         assert info.breakdown["profile"] == len(profile.encode()) <= max(36, max_bytes / 6)
         assert info.bytes <= max_bytes
@@ -97,14 +97,14 @@ def test_trained_tasks_know_their_features_too():
     quick = {"task_recipe": {"epochs": 0, "min_steps": 5}, "max_bytes": None}
     learner = learner_of((0, 1), "pretrained", features=600, **quick)
     assert learner._store.space.projection == 1  # wide features are projected
-    assert isinstance(learner.tasks_.learned("t1").profile, FeatureProfile)
+    assert isinstance(learner.tasks_.stored("t1").profile, FeatureProfile)
     assert learner.infer_task(3 * torch.randn(8, WIDTH), among=["t1"]).unknown
     assert learner.infer_task(blobs(1, rows=80)[0][:16]).best == "t1"
 
 
 def test_a_first_task_of_few_examples_has_a_profile_of_its_inputs():
     learner = learner_of(()).learn_task("few", blobs(0, rows=20))
-    assert isinstance(learner.tasks_.learned("few").profile, TaskProfile)
+    assert isinstance(learner.tasks_.stored("few").profile, TaskProfile)
     learner.learn_task("more", blobs(1))
-    assert isinstance(learner.tasks_.learned("more").profile, FeatureProfile)
+    assert isinstance(learner.tasks_.stored("more").profile, FeatureProfile)
     assert learner.infer_task(blobs(1, rows=40)[0]).best == "more"

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.errors import TrainingError
-from impresslearn.masks.edge_popup import RULES, SAMPLE, popup, top_mask
+from impresslearn.masks.edge_popup import RULES, SAMPLE_SIZE, popup, top_mask
 
 
 def oracle(scores, ones, rule):
@@ -51,7 +51,7 @@ def test_large_layers_have_the_same_masks(seed, size, share, levels, misleading)
     """Also where an even sample of the scores is not like the rest of them."""
     scores = torch.randint(levels, (size,), generator=torch.Generator().manual_seed(seed)).float()
     if misleading:
-        scores[:: max(1, size // SAMPLE)] = 1
+        scores[:: max(1, size // SAMPLE_SIZE)] = 1
     ones = round(share * size)
     assert torch.equal(top_mask(scores, ones, "score"), oracle(scores, ones, "score"))
 

@@ -82,7 +82,7 @@ def measured(path: Path, count: int) -> dict[str, float]:
     with hasty(path) as learner:
         return {
             "open": opening,
-            "fetch": median(learner.tasks_.learned, names),
+            "fetch": median(learner.tasks_.stored, names),
             "append": median(lambda number: add_tasks(learner, [count + number]), range(60)),
             "count": median(lambda _: len(learner.tasks_), range(5)),
             "refuse": median(lambda _: unknown(learner), range(20)),

@@ -56,7 +56,7 @@ def test_two_writers_take_turns(pool, path, tmp_path):
     assert len(published) == 12
     assert published.items() < digests(learner).items()
     assert len(learner.bank_) == 4 + 6
-    own = {name: learner.tasks_.learned(name) for name in published}
+    own = {name: learner.tasks_.stored(name) for name in published}
     masks = {name: task.num_masks for name, task in own.items() if task.mask is not None}
     assert masks == {name: learner.bank_.index(name) + 1 for name in masks}
 

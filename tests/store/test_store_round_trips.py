@@ -28,7 +28,7 @@ def assert_same(one, other, inputs=INPUTS):
     for name, info in one.tasks_.items():
         found = other.tasks_[name]
         assert (found, dict(found.history)) == (info, dict(info.history))
-        assert one.tasks_.learned(name).profile == other.tasks_.learned(name).profile
+        assert one.tasks_.stored(name).profile == other.tasks_.stored(name).profile
         ours, theirs = ([x.logits(inputs, name), x.statistics_of(name)] for x in (one, other))
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     assert one.bank_.infos == other.bank_.infos

@@ -95,7 +95,7 @@ def evaluate(
     with shared.open_learner(store, module, readonly=True, device=device) as learner:
         reader = shared.reader_for(learner, label_column)
         for name, path in shared.task_paths(data).items():
-            learner.tasks_.learned(name)  # an unknown name fails before its file is read
+            learner.tasks_.stored(name)  # an unknown name fails before its file is read
             examples = reader.examples(path)
             accuracy = learner.score(examples, name)
             rows.append({"task": name, "accuracy": accuracy, "examples": len(examples)})

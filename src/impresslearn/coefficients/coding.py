@@ -46,10 +46,10 @@ SMALLEST_STEP, LARGEST_STEP = 2.0**LOWEST_OCTAVE, 15.0 * 2.0 ** (LOWEST_OCTAVE +
 NEARNESS = 13, 16
 
 Levels = NDArray[np.int64]
-Grids = tuple[NDArray[np.float32], NDArray[np.float32]]
+StepsAndOffsets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
-def encode_levels(tensors: Sequence[Levels], grids: Grids | None = None) -> bytes:
+def encode_levels(tensors: Sequence[Levels], grids: StepsAndOffsets | None = None) -> bytes:
     """Integers of magnitude up to LARGEST, with their grids if given, as bytes.
 
     - tensors: vectors, or matrices (units, fan_in).
@@ -71,7 +71,7 @@ def encode_levels(tensors: Sequence[Levels], grids: Grids | None = None) -> byte
 
 def decode_levels(
     content: bytes, shapes: Sequence[tuple[int, ...]], with_grids: bool = False
-) -> tuple[list[Levels], Grids]:
+) -> tuple[list[Levels], StepsAndOffsets]:
     """The tensors of these shapes, and their grids. Raises ValueError for bytes of no such code."""
     if content[-1:] == b"\0":  # the shortest code never ends so
         raise ValueError("coded numbers are damaged: bytes are left over")
@@ -128,7 +128,7 @@ def _flag(coder: Writer, value: bool, before: Sequence[bool]) -> bool:
     return bool(coder.code([value], stream.model.Bernoulli(likely, perfect=False))[0])
 
 
-def _code_grids(coder: Writer, used: Sequence[bool], grids: Grids) -> Grids:
+def _code_grids(coder: Writer, used: Sequence[bool], grids: StepsAndOffsets) -> StepsAndOffsets:
     """The steps of tensors that are used, and the offsets that are not 0."""
     steps, offsets = (values.copy() for values in grids)
     shifted = _flags(coder, [bool(offset) for offset in offsets])

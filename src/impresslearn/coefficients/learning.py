@@ -1,8 +1,8 @@
 """Learns a new task's numbers with gradients: eqs. 1 and 2 of the paper, by any parametrisation.
 
 `trainable_numbers` is the whole of it: the tensors that a parametrisation lays out become leaves of
-an optimisation (real, or integers on grids), `weights` turns them into the network's weights at
-each step, and `TaskTraining.fit` minimises cross-entropy plus the cost that `weights` returns.
+an optimisation (real, or integers on grids), `step_weights` turns them into the network's weights,
+and `TaskTraining.fit` minimises cross-entropy plus the cost that `step_weights` returns.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def trainable_numbers(
     penalty: float = 0.0,
     folds: bool = False,
     seed: int = 0,
-    present: Coefficients | None = None,
+    previous: Coefficients | None = None,
     budget: Budget | None = None,
     head: bool = True,
 ) -> Trainable:
@@ -98,26 +98,26 @@ def trainable_numbers(
     - penalty: λ of eq. 2, on the alphas of masks.
     - folds: whether gathered norm statistics are folded into tuned norms (`TaskTraining`).
     - seed: of what a parametrisation draws at the start.
-    - present: numbers of the task to go on from; None starts anew.
+    - previous: numbers of the task to go on from; None starts anew.
     - budget: of bytes. The price of bits rises and falls while the numbers are trained, so that
       their code ends near it; in the end it is rounded down to fit.
     - head: whether the task's own head, where it has one, is among the numbers.
 
-    Raises InputError for a bank without masks where they are needed, and for present numbers of
+    Raises InputError for a bank without masks where they are needed, and for previous numbers of
     another kind than the settings give.
     """
-    if present is None:
+    if previous is None:
         parts, num_masks = _parts_of_new_task(backbone, bank, spec, head)
     else:
-        _check_same_kind(backbone, spec, present)
-        parts, num_masks = present.parts, present.num_masks
+        _check_same_kind(backbone, spec, previous)
+        parts, num_masks = previous.parts, previous.num_masks
     layouts = layouts_of(parts, backbone, num_masks, num_classes)
-    groups = _leaves(backbone, bank, spec, parts, num_masks, layouts, seed, present)
+    groups = _leaves(backbone, bank, spec, parts, num_masks, layouts, seed, previous)
     is_sparse = spec.parametrisation.is_sparse
     # At its full price from the first step, a mixture shrinks to zeros before it is of any use.
     # Numbers that start from a pretrained network, or from a learned task, are useful at once.
     warmup = 0.0
-    if spec.bit_price and not spec.residual and (present is None or is_sparse):
+    if spec.bit_price and not spec.residual and (previous is None or is_sparse):
         warmup = spec.parametrisation.price_warmup * steps
     control_every, aim = max(1, steps // CONTROLS), SPARSE_AIM if is_sparse else AIM
     step = 0
@@ -125,7 +125,7 @@ def trainable_numbers(
     def tensors() -> tuple[tuple[Tensor, ...], ...]:
         return grouped(list(chain.from_iterable(group.values() for group in groups)), layouts)
 
-    def weights() -> tuple[dict[str, Tensor], Tensor | float]:
+    def step_weights() -> tuple[dict[str, Tensor], Tensor | float]:
         nonlocal step
         if budget is not None and step >= warmup and step % control_every == 0:
             budget.control(size_of(result()), aim)
@@ -190,7 +190,7 @@ def trainable_numbers(
     can = folds and can_fold(backbone, spec.tune)
     quantized = groups[0] if isinstance(groups[0], QuantizedParameters) else None
     parameters = list(chain.from_iterable(group.parameters for group in groups))
-    return Trainable(parameters, weights, result_within, fold if can else None, quantized)
+    return Trainable(parameters, step_weights, result_within, fold if can else None, quantized)
 
 
 class _RealParameters:
@@ -235,26 +235,26 @@ def _leaves(
     num_masks: int,
     layouts: Sequence[Sequence[TensorLayout]],
     seed: int,
-    present: Coefficients | None,
+    previous: Coefficients | None,
 ) -> list[Any]:
     """The leaves of the optimisation: one object for all dense tensors, and one per sparse part."""
     is_coded, device = spec.bit_price is not None, backbone.device
     values, grids, speeds, sparse = [], [], [], []
-    kept = grouped(present.grids, layouts) if present and present.grids else None
+    kept = grouped(previous.grids, layouts) if previous and previous.grids else None
     for number, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
-        known = present.numbers[number] if present else ()
-        known_grids = kept[number] if kept else ()
+        initial = previous.numbers[number] if previous else ()
+        initial_grids = kept[number] if kept else ()
         if part.is_sparse:
-            sparse.append(part.integers(backbone, seed, known, known_grids))
+            sparse.append(part.integers(backbone, seed, initial, initial_grids))
             continue
         starts = part.start(backbone, bank, num_masks, is_coded) or [Start(0.0)] * len(layout)
         for place, start in enumerate(starts):
             shape = layout[place].shape
             tensor = torch.full(shape, start.value, dtype=torch.float32, device=device)
-            if known:
+            if initial:
                 # A head grows by columns as they start, one for each new class.
-                tensor[..., : known[place].shape[-1]] = known[place]
-            grid = known_grids[place] if known_grids else Grid(start.step, start.value)
+                tensor[..., : initial[place].shape[-1]] = initial[place]
+            grid = initial_grids[place] if initial_grids else Grid(start.step, start.value)
             values.append(tensor)
             # All integers of a kept tensor without a step are zero.
             grids.append(grid if grid.step else Grid(start.step, grid.offset))
@@ -271,13 +271,13 @@ def _leaves(
     return [quantized, *sparse]
 
 
-def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, present: Coefficients) -> None:
+def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, previous: Coefficients) -> None:
     """Raises InputError for coefficients of another kind than the specification's."""
-    deltas = [part for part in present.parts if isinstance(part, NormBiasDeltas)]
-    main = [part for part in present.parts if not isinstance(part, (Head, NormBiasDeltas))]
+    deltas = [part for part in previous.parts if isinstance(part, NormBiasDeltas)]
+    main = [part for part in previous.parts if not isinstance(part, (Head, NormBiasDeltas))]
     wanted = [NormBiasDeltas(spec.tune)] if backbone.small_parameters(spec.tune) else []
     # A task that is a head alone goes on under any settings.
     other = main and (main != [spec.parametrisation] or deltas != wanted)
-    if other or (present.grids is None) != (spec.bit_price is None):
+    if other or (previous.grids is None) != (spec.bit_price is None):
         line = "the task has coefficients of another kind than this learner's settings give"
         raise InputError(f"{line}; update it with the settings that it was learned with")

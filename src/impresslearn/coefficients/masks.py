@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.parametrisation import (
-    LEVELS_PER_UNIT,
+    CODED_SPEED,
     Coefficients,
     CoefficientSpec,
     Mixture,
@@ -102,7 +102,7 @@ class MaskMixture(Parametrisation):
         """Start values and steps that allow for the number of masks that cover each weight."""
         # Alphas that change trained weights move fast even per unit: they start from good weights.
         slow = self.per_unit and not self.residual
-        speed = SPEED_PER_OUTPUT_UNIT if slow else LEVELS_PER_UNIT
+        speed = SPEED_PER_OUTPUT_UNIT if slow else CODED_SPEED
         ones = torch.ones(num_masks, dtype=torch.float32, device=bank.device)
         sums = mix(bank, backbone.weights, [ones] * len(bank.layers))
         starts = []

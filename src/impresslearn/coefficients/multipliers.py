@@ -37,7 +37,7 @@ from impresslearn.networks import Backbone
 
 # On a random network this share of the weights starts at 1, but at least 8 (or half) per unit.
 START_DENSITY, LEAST_PER_UNIT = 1 / 6, 8
-GAIN = 0.5  # the layers' weights start this times sqrt(2 / fan_in) large (root mean square)
+START_GAIN = 0.5  # the layers' weights start this times sqrt(2 / fan_in) large (root mean square)
 RESIDUAL_STEP = 0.8  # the first step on pretrained weights, as a share of these
 # Integers move this much faster than the learning rate of the recipe says.
 LEVELS_PER_UNIT = 1.25
@@ -75,12 +75,12 @@ class Multipliers(Parametrisation):
         return changed
 
     def integers(
-        self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
+        self, backbone: Backbone, seed: int, previous: Sequence[Tensor], grids: Sequence[Grid]
     ) -> SparseIntegerMultipliers:
         """The integers of all layers, drawn from the seed or from a task to go on from."""
         drawn = SparseIntegerMultipliers(backbone, self.residual, seed)
-        if present:
-            drawn.set(present, [grid.step for grid in grids])
+        if previous:
+            drawn.set(previous, [grid.step for grid in grids])
         return drawn
 
 
@@ -159,13 +159,13 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def _first_steps(self, backbone: Backbone) -> Tensor:
-        """Steps that make the layers' weights as large as GAIN says."""
+        """Steps that make the layers' weights as large as START_GAIN says."""
         steps = []
         integers = parts_of(self._rounded(self._exact()), self._shapes)
         for layer, levels in zip(backbone.layers, integers, strict=True):
             used = backbone.weights[layer.name].reshape(levels.shape).float() * levels
             size = float(used.square().mean().sqrt())
-            wanted = GAIN * math.sqrt(2 / layer.fan_in)
+            wanted = START_GAIN * math.sqrt(2 / layer.fan_in)
             steps.append(min(wanted / size, LARGEST_STEP) if size else LARGEST_STEP)
         return torch.tensor(steps, dtype=torch.float32)
 

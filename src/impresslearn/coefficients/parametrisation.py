@@ -31,7 +31,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.layers import TunedKind
 
 # Multiple of the recipe's learning rate for coded integers.
-LEVELS_PER_UNIT = 10.0
+CODED_SPEED = 10.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Start:
 
     value: float
     step: float = 0.1
-    speed: float = LEVELS_PER_UNIT
+    speed: float = CODED_SPEED
 
 
 Starts = Sequence[Start]
@@ -128,9 +128,9 @@ class Parametrisation(ABC):
         return cls.mixture is not Parametrisation.mixture
 
     def integers(
-        self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
+        self, backbone: Backbone, seed: int, previous: Sequence[Tensor], grids: Sequence[Grid]
     ) -> Any:
-        """Trainable integers like `QuantizedParameters`, if sparse; present: initial values."""
+        """Trainable integers like `QuantizedParameters`, if sparse; previous: initial values."""
         raise NotImplementedError(f"{type(self).__name__} sets is_sparse and needs this method")
 
 

@@ -73,11 +73,11 @@ def outputs_of_tasks(
     bank: MaskBank,
     tasks: Collection[KnownTask],
     inputs: Tensor | Inputs,
-    known: Features | None = None,
+    features: Features | None = None,
 ) -> Iterator[Outputs]:
     """The logits of all tasks, in chunks of tasks with equal numbers of classes, in any order.
 
-    - known: the inputs with features of the frozen network, where these were computed already.
+    - features: the inputs with features of the frozen network, where these were computed already.
 
     Equal up to rounding to the logits of each task's view. Raises InputError for logits that are
     not finite, and StoppedError once `stopping` says so.
@@ -93,7 +93,7 @@ def outputs_of_tasks(
             view = task.view()
             keys = view.feature_keys
             if keys is not None and keys not in seen:
-                seen[keys] = with_features(backbone, view, inputs, known)
+                seen[keys] = with_features(backbone, view, inputs, features)
             logits = view.outputs(backbone, seen.get(keys, inputs_behind(inputs)))
             yield _wanted([position], [task], logits[None])
         else:
@@ -114,12 +114,11 @@ def _wanted(positions: Sequence[int], tasks: Sequence[KnownTask], logits: Tensor
 
 
 def with_features(
-    backbone: Backbone, view: TaskView, inputs: Tensor | Inputs, known: Features | None
+    backbone: Backbone, view: TaskView, inputs: Tensor | Inputs, features: Features | None
 ) -> Tensor | Inputs:
     """The inputs with the features that this task reads, for all tasks that read the same."""
     if isinstance(inputs, Features):
         return inputs if view.reads(inputs) else inputs.inputs
-    features = known
     if features is None or not view.reads(features):
         values = view.features(backbone, inputs)
         features = Features(values, inputs, backbone.identity, view.feature_keys or (), {})

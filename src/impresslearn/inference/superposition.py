@@ -26,7 +26,7 @@ from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
 # Inputs of one gradient, at most.
 SUPERPOSED_INPUTS = 512
 # A loss of logits (n, num_classes).
-Objective = Callable[[Tensor], Tensor]
+LogitsLoss = Callable[[Tensor], Tensor]
 
 
 class Superposition:
@@ -91,7 +91,7 @@ class Superposition:
         logits = self.backbone.forward(view.weights, inputs, self.shared, view.mode)
         return logits[:, : self.num_classes]
 
-    def one_shot(self, inputs: Tensor | Inputs, objective: Objective) -> Tensor:
+    def one_shot(self, inputs: Tensor | Inputs, objective: LogitsLoss) -> Tensor:
         """(C,): how the objective changes with each task's share, at equal shares."""
         shares = self.uniform()
         logits = self._logits(shares, spread_rows(inputs, SUPERPOSED_INPUTS))
@@ -100,7 +100,7 @@ class Superposition:
     def alpha(
         self,
         inputs: Tensor | Inputs,
-        objective: Objective,
+        objective: LogitsLoss,
         recipe: Recipe,
         penalty: float,
         seed: int,

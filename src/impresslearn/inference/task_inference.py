@@ -48,13 +48,13 @@ from impresslearn.training.loop import Recipe, information_maximisation, mean_en
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "alpha"]
 METHODS = get_args(InferenceMethod)
-Objective = Literal["information", "entropy"]
+ObjectiveName = Literal["information", "entropy"]
 OBJECTIVES = {"entropy": mean_entropy, "information": information_maximisation}
 ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
 # Tasks that are run after α-optimisation: its shares are unreliable for small batches.
-SHORTLIST = 16
+ALPHA_SHORTLIST = 16
 JUDGED_INPUTS = 256
 # Mean posterior / true accuracy at 0.1, rotated digits: n=4 0.68 / 0.82, n=8 0.74 / 0.77,
 # n=16 0.79 / 0.80, n=64 0.84 / 0.80.
@@ -135,13 +135,13 @@ class TaskGuess:
 class SeenFeatures(NamedTuple):
     """Inputs as tasks see them in the features of the frozen network.
 
-    - known: the inputs with these features; None if no task recognises inputs by them.
+    - features: the inputs with these features; None if no task recognises inputs by them.
     - evidence: task -> (n,) weighted log likelihood of each input, up to a constant.
     - foreign: task -> (n,) distance of each input from the task's own inputs.
     - temperature: of the predictions, when added to this evidence.
     """
 
-    known: Features | None
+    features: Features | None
     evidence: Mapping[str, Tensor]
     foreign: Mapping[str, Tensor]
     temperature: float
@@ -166,7 +166,7 @@ def seen_features(
         backbone.check_inputs(inputs)
     features = frozen_features(backbone, frozen, inputs)
     keys, behind = frozen.feature_keys or (), inputs_behind(inputs)
-    known = Features(features, behind, backbone.identity, keys, {})
+    seen = Features(features, behind, backbone.identity, keys, {})
     # A task without a feature profile has ratio 1: log ratio 0.
     evidence = dict.fromkeys(names, features.new_zeros(len(features)))
     if space is not None:
@@ -182,8 +182,8 @@ def seen_features(
                 foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and is_mapped:
         columns = class_map.evidence(features, names).unbind(dim=1)
-        return SeenFeatures(known, dict(zip(names, columns, strict=True)), foreign, math.inf)
-    return SeenFeatures(known, evidence, foreign, RATIO_TEMPERATURE)
+        return SeenFeatures(seen, dict(zip(names, columns, strict=True)), foreign, math.inf)
+    return SeenFeatures(seen, evidence, foreign, RATIO_TEMPERATURE)
 
 
 # Gradients are on here, whatever mode the caller is in.
@@ -196,7 +196,7 @@ def guess_task(
     inputs: Tensor | Inputs,
     method: InferenceMethod = "auto",
     *,
-    objective: Objective = "information",
+    objective: ObjectiveName = "information",
     recipe: Recipe | Mapping[str, Any] = ALPHA_RECIPE,
     penalty: float = 1.0,
     shared: Statistics | None = None,
@@ -227,11 +227,11 @@ def guess_task(
     check_choice("method", method, METHODS)
     check_choice("objective", objective, OBJECTIVES)
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
-    _check_asked(tasks, inputs)
+    _check_not_empty(tasks, inputs)
     some = spread_rows(inputs, JUDGED_INPUTS)
     seen = seen_features(backbone, tasks, some, space, frozen, class_map)
     if method in ("auto", "exhaustive"):
-        outputs = outputs_of_tasks(backbone, bank, tasks, some, seen.known)
+        outputs = outputs_of_tasks(backbone, bank, tasks, some, seen.features)
         return _judge(backbone, outputs, some, "exhaustive", seen, len(some))[0]
     tasks = list(tasks)
     parts = [_superposed(backbone, task, method) for task in tasks]
@@ -246,8 +246,8 @@ def guess_task(
         likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
-    shortlist = [tasks[place] for place in order[:SHORTLIST]]
-    outputs = outputs_of_tasks(backbone, bank, shortlist, some, seen.known)
+    shortlist = [tasks[place] for place in order[:ALPHA_SHORTLIST]]
+    outputs = outputs_of_tasks(backbone, bank, shortlist, some, seen.features)
     (guess,) = _judge(backbone, outputs, some, method, seen, len(some))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The mixture may fit worse than the judged task's own weights; keep the better one.
@@ -273,18 +273,18 @@ def guess_tasks(
     Equals `guess_task` with "exhaustive" on each input, but runs each task on many inputs at once.
     Same arguments and errors.
     """
-    _check_asked(tasks, inputs)
+    _check_not_empty(tasks, inputs)
     guesses: list[TaskGuess] = []
     # Where norms use a batch's statistics, an input alone is a batch of one.
     at_once = 1 if backbone.normalises_by_batch else JUDGED_INPUTS
     for part in inputs.split(even_parts(len(inputs), at_once)):
         seen = seen_features(backbone, tasks, part, space, frozen, class_map)
-        outputs = outputs_of_tasks(backbone, bank, tasks, part, seen.known)
+        outputs = outputs_of_tasks(backbone, bank, tasks, part, seen.features)
         guesses += _judge(backbone, outputs, part, "exhaustive", seen, 1)
     return guesses
 
 
-def _check_asked(tasks: Collection[KnownTask], inputs: Tensor | Inputs) -> None:
+def _check_not_empty(tasks: Collection[KnownTask], inputs: Tensor | Inputs) -> None:
     if not tasks:
         raise InputError("the learner has no task to choose from; learn one first")
     if len(inputs) == 0:
@@ -326,21 +326,21 @@ def _judge(
     for part in outputs:
         places += part.positions
         names += [task.name for task in part.tasks]
-        parts.append(_losses_and_odds(backbone, part, inputs, seen, size))
+        parts.append(_losses_and_log_odds(backbone, part, inputs, seen, size))
     order = np.argsort(places)
     names = [names[place] for place in order]
-    losses, odds = (torch.cat(each)[order] for each in zip(*parts, strict=True))
+    losses, all_log_odds = (torch.cat(each)[order] for each in zip(*parts, strict=True))
     guesses = []
-    for loss, odd in zip(losses.T, odds.T, strict=True):
+    for loss, log_odds in zip(losses.T, all_log_odds.T, strict=True):
         best = int(loss.argmin())
-        none = odd[best : best + 1] - loss[best]
+        none = log_odds[best : best + 1] - loss[best]
         *likely, unknown = torch.cat([-loss, none]).softmax(dim=0).tolist()
         posterior = dict(zip(names, likely, strict=True))
         guesses.append(TaskGuess(names[best], posterior, unknown, method))
     return guesses
 
 
-def _losses_and_odds(
+def _losses_and_log_odds(
     backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, seen: SeenFeatures, size: int
 ) -> tuple[Tensor, Tensor]:
     """(C, batches) the loss of each task, and the log odds of "none" against it.
@@ -359,35 +359,35 @@ def _losses_and_odds(
     largest = largest_entropy(logits.shape[-1])
     objective = information_maximisation(logits, PRIOR).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
-    odds = torch.full_like(objective, -math.inf)
+    log_odds = torch.full_like(objective, -math.inf)
     mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
     described: dict[int, TaskProfile] = {}
     for place, task in enumerate(tasks):
         profile = task.profile
         if isinstance(profile, TaskProfile):
-            odds[place] = root / TEMPERATURE * (entropy[place] - profile.entropy_threshold)
+            log_odds[place] = root / TEMPERATURE * (entropy[place] - profile.entropy_threshold)
             if profile.means:
                 described[place] = profile
         elif profile is not None and task.name in seen.foreign:
             away = seen.foreign[task.name].double().cpu().view(-1, size)
-            odds[place] = UNKNOWN_SLOPE * exceeded_by(profile.limits, away)
+            log_odds[place] = UNKNOWN_SLOPE * exceeded_by(profile.limits, away)
     if described:
         places, profiles = list(described), list(described.values())
         values = signals(backbone, inputs, part.logits[places])
         away = distances(profiles, values).double().unflatten(1, (-1, size))
         limits = away.new_tensor([each.limits for each in profiles]).T[..., None]
         foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
-        further = away.mean(dim=2) - (2.0 + len(profiles[0].means))
+        excess = away.mean(dim=2) - (2.0 + len(profiles[0].means))
         if profiles[0].has_few_features:  # the input shape decides, so all tasks are alike
             spreads = away.new_tensor([[each.spread] for each in profiles]).log()
-            further = further / 2 + values.shape[-1] * spreads
-            mismatch[places] = FEW_FEATURES_WEIGHT * size * further
-            temperature[places], odds[places] = FEW_FEATURES_TEMPERATURE, foreign
+            excess = excess / 2 + values.shape[-1] * spreads
+            mismatch[places] = FEW_FEATURES_WEIGHT * size * excess
+            temperature[places], log_odds[places] = FEW_FEATURES_TEMPERATURE, foreign
         else:
-            mismatch[places] = DISTANCE_WEIGHT * root * further
-            odds[places] = torch.maximum(odds[places], foreign)
+            mismatch[places] = DISTANCE_WEIGHT * root * excess
+            log_odds[places] = torch.maximum(log_odds[places], foreign)
     if seen.evidence:
         temperature = torch.tensor(seen.temperature)
         evidence = torch.stack([seen.evidence[task.name] for task in tasks]).double().cpu()
         mismatch = -root * evidence.unflatten(1, (-1, size)).mean(dim=2)
-    return root / temperature * objective + mismatch, odds
+    return root / temperature * objective + mismatch, log_odds

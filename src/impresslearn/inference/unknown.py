@@ -151,16 +151,16 @@ def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
     return 2 + 11 + max(2 * QUIET, values if values <= FEW_FEATURES else 0)
 
 
-def distances(known: Sequence[TaskProfile], signals: Tensor) -> Tensor:
+def distances(profiles: Sequence[TaskProfile], signals: Tensor) -> Tensor:
     """(T, n) squared distances of signals from T tasks' own inputs, in standard deviations.
 
     The parts of a distance, two and one per mean, are clipped; for own inputs the mean is about 2
     and the number of means.
 
-    - known: profiles of T tasks, all with few features or none.
+    - profiles: of T tasks, all with few features or none.
     - signals: (n, d), or (T, n, d) if each task has its own.
     """
-    moments = signals.new_tensor([profile.moments for profile in known])
+    moments = signals.new_tensor([profile.moments for profile in profiles])
     mean, mean_spread, size, size_spread, correlation = moments[:, :, None].unbind(1)
     # Inputs of equal size or mean, such as normalised images, have no spread to divide by.
     least = (1e-3 * size).clamp_min(1e-6)
@@ -168,12 +168,12 @@ def distances(known: Sequence[TaskProfile], signals: Tensor) -> Tensor:
     second = (_size(signals) - size) / torch.maximum(size_spread, least)
     moved = first.square() - 2 * correlation * first * second + second.square()
     distance = (moved / (1 - correlation**2)).clamp(max=MAX_PART)
-    means = signals.new_tensor([profile.means for profile in known])[:, None]
-    units = signals.new_tensor([profile.unit for profile in known])[:, None, None]
+    means = signals.new_tensor([profile.means for profile in profiles])[:, None]
+    units = signals.new_tensor([profile.unit for profile in profiles])[:, None, None]
     values = signals
-    if not known[0].has_few_features:
-        groups = torch.tensor([profile.groups for profile in known], device=signals.device)
-        values = _group_means(signals).expand(len(known), *signals.shape[-2:-1], -1)
+    if not profiles[0].has_few_features:
+        groups = torch.tensor([profile.groups for profile in profiles], device=signals.device)
+        values = _group_means(signals).expand(len(profiles), *signals.shape[-2:-1], -1)
         values = values.gather(2, groups[:, None].expand(-1, values.shape[1], -1))
     away = (values - means) / units
     return distance + away.square().clamp(max=MAX_PART).sum(dim=-1)

@@ -35,7 +35,7 @@ from impresslearn.inference import InferenceMethod, KnownTask, TaskGuess, guess_
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner.parallel import learn_in_parallel
-from impresslearn.learner.presets import LearnerSettings, Start
+from impresslearn.learner.presets import LearnerSettings, StartName
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.readouts import known_form
 from impresslearn.learner.trainer import Note, Trainer
@@ -49,7 +49,7 @@ from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, 
 from impresslearn.store import CACHE_BYTES, Store, TaskInfo, TaskTable, save_file
 from impresslearn.store.encoded import EncodedTask, OnConflict, commit_encoded, encode_tasks
 from impresslearn.store.mixed_batch import mixed_logits
-from impresslearn.store.store_files import Weights
+from impresslearn.store.store_files import WeightStorage
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
@@ -115,7 +115,7 @@ class ImpressLearner(ReadOnlySettings):
         score_rule: ScoreRule = "magnitude",
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
-        start: Start | None = None,
+        start: StartName | None = None,
         tune: Sequence[TunedKind] = (),
         fold_after: float = 0.0,
         max_bytes: int | None = None,
@@ -386,7 +386,7 @@ class ImpressLearner(ReadOnlySettings):
 
     def logits(self, inputs: Any, task: str) -> Tensor:
         """A task's logits (n, K) for K classes, on the backbone's device."""
-        view = self._store.view(self.tasks_.learned(task))
+        view = self._store.view(self.tasks_.stored(task))
         return view.logits(self.backbone, self.prepare(inputs))
 
     def predict(
@@ -411,15 +411,15 @@ class ImpressLearner(ReadOnlySettings):
         elif task is None:
             task = self.infer_task(Prepared(values)).known()
         if isinstance(task, str):
-            learned = self.tasks_.learned(task)
-            logits = self._store.view(learned).logits(self.backbone, values)
-            return labels_of(logits, learned.classes)
+            stored = self.tasks_.stored(task)
+            logits = self._store.view(stored).logits(self.backbone, values)
+            return labels_of(logits, stored.classes)
         names = check_task_names(task, len(values))
         labels: list[Any] = [None] * len(names)
         for part in mixed_logits(self._store, values, names):
             best = part.logits.argmax(dim=1).tolist()
-            for row, learned, place in zip(part.rows, part.tasks, best, strict=True):
-                labels[row] = learned.classes[place]
+            for row, stored, place in zip(part.rows, part.tasks, best, strict=True):
+                labels[row] = stored.classes[place]
         kinds = set(map(type, labels))
         return np.array(labels, dtype=object if len(kinds) > 1 else None)
 
@@ -428,9 +428,9 @@ class ImpressLearner(ReadOnlySettings):
 
         `class_incremental` measures accuracy without task names.
         """
-        learned = self.tasks_.learned(task)
-        view, preprocessing = self._store.view(learned), self.preprocessing_
-        return accuracy_of(self.backbone, view, data, preprocessing, learned.classes)
+        stored = self.tasks_.stored(task)
+        view, preprocessing = self._store.view(stored), self.preprocessing_
+        return accuracy_of(self.backbone, view, data, preprocessing, stored.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """The accuracy in [0, 1] of what all tasks share, on a task that was not learned.
@@ -462,36 +462,37 @@ class ImpressLearner(ReadOnlySettings):
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
-        is_short = among == "all" and method == "auto"
-        known, values, about = self._asked(inputs, among, is_short)
+        shortlisted = among == "all" and method == "auto"
+        candidates, values, about = self._inference_arguments(inputs, among, shortlisted)
         about |= {"shared": self.shared_statistics_, **settings}
-        return guess_task(self.backbone, self.bank_, known, values, method, **about)
+        return guess_task(self.backbone, self.bank_, candidates, values, method, **about)
 
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
 
         - among: as in `infer_task`. It uses "auto", with the 16 tasks nearest to each input.
         """
-        known, values, about = self._asked(inputs, among, among == "all", one_by_one=True)
-        return guess_tasks(self.backbone, self.bank_, known, values, **about)
+        arguments = self._inference_arguments(inputs, among, among == "all", one_by_one=True)
+        candidates, values, about = arguments
+        return guess_tasks(self.backbone, self.bank_, candidates, values, **about)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
         logits = guess.mixture.logits(self.backbone, self.prepare(inputs))
-        return labels_of(logits, self.tasks_.learned(guess.best).classes)
+        return labels_of(logits, self.tasks_.stored(guess.best).classes)
 
     def statistics_of(self, task: str) -> Statistics | None:
         """Norm statistics of a task; None where its network has none."""
-        return self._store.statistics(self.tasks_.learned(task))
+        return self._store.statistics(self.tasks_.stored(task))
 
     def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
         """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
-        learned = self.tasks_.learned(task)
+        stored = self.tasks_.stored(task)
         preprocessing = None if prepared else self.settings.preprocessing
-        about = learned.name, learned.classes, preprocessing
-        return TaskModel(self.backbone, self._store.view(learned), *about)
+        about = stored.name, stored.classes, preprocessing
+        return TaskModel(self.backbone, self._store.view(stored), *about)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A module from inputs to a task's logits, which shares nothing with the learner.
@@ -505,7 +506,7 @@ class ImpressLearner(ReadOnlySettings):
         path: str | os.PathLike,
         *,
         tasks: Sequence[str] | None = None,
-        weights: Weights = "stored",
+        weights: WeightStorage = "stored",
         overwrite: bool = False,
     ) -> ImpressLearner:
         """Writes everything to one new file, whole or not at all; `load` and `open_store` read it.
@@ -534,24 +535,24 @@ class ImpressLearner(ReadOnlySettings):
         progress = progress_for(self.progress).titled
         return Trainer(self._store, self.settings, self.preprocessing_, progress)
 
-    def _asked(
-        self, inputs: Any, among: str | Sequence[str], is_short: bool, one_by_one: bool = False
+    def _inference_arguments(
+        self, inputs: Any, among: str | Sequence[str], shortlisted: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
         """The arguments of `guess_task`: tasks, prepared inputs, keywords.
 
-        is_short: whether a shortlist of many tasks will do.
+        shortlisted: whether a shortlist of many tasks will do.
         """
         store, values = self._store, self.prepare(inputs)
-        if is_short and (few := store.index.shortlist(values, one_by_one)):
+        if shortlisted and (few := store.index.shortlist(values, one_by_one)):
             among, values = few
-        known = self._known_tasks(among)
+        candidates = self._known_tasks(among)
         about = {"space": store.space, "class_map": store.class_map}
-        return known, values, {"frozen": store.frozen, **about}
+        return candidates, values, {"frozen": store.frozen_view, **about}
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""
         if among and isinstance(among, Sequence) and not isinstance(among, str):
-            chosen = [self.tasks_.learned(name) for name in dict.fromkeys(among)]
+            chosen = [self.tasks_.stored(name) for name in dict.fromkeys(among)]
         elif among in ("all", *ROLES):
             chosen = [task for task in self.tasks_.all() if among in ("all", task.role)]
         else:

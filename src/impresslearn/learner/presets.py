@@ -32,8 +32,8 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.layers import TUNED, TunedKind
 from impresslearn.training.loop import Recipe
 
-Start = Literal["mixture", "network"]
-STARTS: tuple[Start, ...] = get_args(Start)
+StartName = Literal["mixture", "network"]
+STARTS: tuple[StartName, ...] = get_args(StartName)
 RECIPES = ("basis_recipe", "task_recipe")
 DEFAULT_PRICE = 1.0
 # Of a bit; beyond it gradients overflow float32.
@@ -67,7 +67,7 @@ class LearnerSettings:
     score_rule: ScoreRule
     seed: int
     preprocessing: Preprocessing | None
-    start: Start
+    start: StartName
     tune: tuple[TunedKind, ...]
     fold_after: float
     max_bytes: int | None

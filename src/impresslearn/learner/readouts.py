@@ -45,12 +45,12 @@ from impresslearn.learner.presets import LearnerSettings
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import TrainingData, are_pixels, some_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
-from impresslearn.store import LearnedTask, Store
+from impresslearn.store import Store, StoredTask
 from impresslearn.store.tasks import label_map_bytes
 from impresslearn.training.batched import Problem
 from impresslearn.training.loop import FitResult, with_head
 
-FEW_FEATURES = 64  # fewer are read as they are
+FEWEST_PROJECTED = 64  # fewer are read as they are
 # Every sixth example is held out to compare the stages; fewer examples say too little.
 FOLDS, FEWEST = 6, 60
 # The network is trained where a readout of ROOMY bytes leaves more bits unexplained than this. What
@@ -92,7 +92,7 @@ class NewTask:
     data: TrainingData
     seed: int
     about: Mapping[str, Any]
-    replaced: LearnedTask | None = None
+    replaced: StoredTask | None = None
     started: float = 0.0
     room: int | None = None
     price: float = 0.0
@@ -104,7 +104,7 @@ def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
         return None
     examples, classes = task.data
     profile = largest_profile_bytes(some_inputs(examples, 1))
-    if store.knows_features:
+    if store.profiles_features:
         profile = max(profile, profile_share(max_bytes))
     room = max_bytes - label_map_bytes(classes) - profile
     if room < 0:
@@ -246,8 +246,8 @@ def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarra
 class TaskReadout:
     """The readout of one task, and in stages the numbers in the network that it is fitted over.
 
-    - problem: of training numbers in the network, as `Trainer.problem`, for a task in stages; None
-      for a readout alone, which may read masks too.
+    - problem: of training numbers in the network, as `Trainer.problem_of`, for a task in stages;
+      None for a readout alone, which may read masks too.
 
     Raises UnreadableFeaturesError as `features_of`.
     """
@@ -258,19 +258,19 @@ class TaskReadout:
         self._store, self._settings, self._task, self._problem = store, settings, task, problem
         staged = problem is not None
         examples, self._classes = task.data
-        number, known = store.rows.last_projection()
-        networks = (0, True) if staged else networks_of(store, settings, known)
+        number, projection = store.rows.last_projection()
+        networks = (0, True) if staged else networks_of(store, settings, projection)
         self.features = features_of(store, examples, *networks)
         self._targets = targets_of(task.data)
-        if known is not None and (known.num_masks, known.residual) != networks:
-            number, known = 0, None  # of the network under masks
-        elif known is None and settings.precision == "coded":
+        if projection is not None and (projection.num_masks, projection.residual) != networks:
+            number, projection = 0, None  # of the network under masks
+        elif projection is None and settings.precision == "coded":
             # Components of one task's features serve others almost as well as components of many.
             dimensions = min(COMPONENTS, self.features.shape[1])
-            enough = FEW_FEATURES <= dimensions <= len(self.features)
+            enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
             if enough and store.adds_shared and (staged or store.backbone.pretrained):
-                number, known = keep_projection(store, self.features, dimensions, *networks)
-        self._number, self._projection = number, known
+                number, projection = keep_projection(store, self.features, dimensions, *networks)
+        self._number, self._projection = number, projection
         self._residual = networks[1]
         self._frozen: Stage = Coefficients((), (), networks[0]), self.features, None
 
@@ -360,9 +360,9 @@ class TaskReadout:
         weight = self._head(frozen)[0]
         rate = HEAD_RATE * float(weight.square().mean().sqrt() or 1.0)
         with torch.enable_grad():
-            trained = with_head(numbers, store.backbone, len(classes), rate)
-            result = training.fit(trained)
-        body, _ = trained.result()
+            trainable = with_head(numbers, store.backbone, len(classes), rate)
+            result = training.fit(trainable)
+        body, _ = trainable.result()
         changed = task_weights(store.bank, store.backbone, body)
         view = TaskView(changed, training.phase.statistics, len(classes))
         features = _features_in(view, store, examples)

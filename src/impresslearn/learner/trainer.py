@@ -114,12 +114,12 @@ class Trainer:
         masks, recipes = {}, {}
         check_flag("batched", batched)
         # Where all tasks share norm statistics, the first mask gathers them for the others.
-        first = 1 if self._gathers else 0
+        first = 1 if self._gathers_statistics else 0
         solved = chain(
             solve(seeds[:first], problem), solve(seeds[first:], problem, batched, progress)
         )
-        for name, (seed, (training, trained), result) in zip(names, solved, strict=True):
-            masks[name], head = trained.result()
+        for name, (seed, (training, trainable), result) in zip(names, solved, strict=True):
+            masks[name], head = trainable.result()
             recipes[name] = settings.mask_recipe(seed)
             ended.append((training.phase, head, result))
         phase, head, result = ended[0]
@@ -149,14 +149,14 @@ class Trainer:
                 preprocessing = with_form(preprocessing, form)
             about = _checked_note(notes.get(name)) | form
             new.append(readouts.NewTask(name, data, seed, about))
-        alike: dict[Any, list[readouts.NewTask]] = {}
+        groups: dict[Any, list[readouts.NewTask]] = {}
         for task in new:
             # The first task may gather the norm statistics of the others.
-            if batched and not (self._gathers or self._closed_form or self._staged):
-                alike.setdefault(self._alike(task.data), []).append(task)
+            if batched and not (self._gathers_statistics or self._closed_form or self._staged):
+                groups.setdefault(self._batching_key(task.data), []).append(task)
             else:
                 self._learn([task])
-        for group in alike.values():
+        for group in groups.values():
             self._learn(group, batched=True)
 
     @torch.inference_mode(False)
@@ -164,7 +164,7 @@ class Trainer:
         """Trains a task further on new data and stores the result as its next version."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
-        task, note = store.tasks.learned(name), _checked_note(note)
+        task, note = store.tasks.stored(name), _checked_note(note)
         name = task.name
         if task.role == "basis":
             raise InputError(
@@ -239,19 +239,19 @@ class Trainer:
         check_mapping("tasks", tasks, "{name: (inputs, labels)}")
         tables = {}
         for given, labelled in tasks.items():
-            learned = store.tasks.learned(given)
+            stored = store.tasks.stored(given)
             examples = checked_examples(backbone, labelled, self.preprocessing)
             seen = classes_of(examples.labels)
-            if set(seen) != set(learned.classes):
+            if set(seen) != set(stored.classes):
                 raise InputError(
                     f"task {given!r} is told apart by examples of all its classes, "
-                    f"{learned.classes}, and no others; the data have {seen}"
+                    f"{stored.classes}, and no others; the data have {seen}"
                 )
-            targets = readouts.targets_of((examples, learned.classes))
-            tables[learned.name] = readouts.features_of(store, examples, 0, True), targets
+            targets = readouts.targets_of((examples, stored.classes))
+            tables[stored.name] = readouts.features_of(store, examples, 0, True), targets
         store.commit_class_map(tables)
 
-    def _alike(self, data: TrainingData) -> Any:
+    def _batching_key(self, data: TrainingData) -> Any:
         """A key that tasks share which can be trained side by side."""
         examples, classes = data
         if not stacks(self.store.backbone.device):
@@ -264,13 +264,13 @@ class Trainer:
 
     def _learn(self, tasks: Sequence[readouts.NewTask], batched: bool = False) -> None:
         """Learns and commits tasks of at most max_bytes, all of them in one loop if batched."""
-        started, most, left = time.perf_counter(), self.settings.max_bytes, []
+        started, max_bytes, remaining = time.perf_counter(), self.settings.max_bytes, []
         for task in tasks:
-            room, price = readouts.room_of(self.store, most, task), self.settings.bit_price
-            left.append(replace(task, started=started, room=room, price=price))
+            room, price = readouts.room_of(self.store, max_bytes, task), self.settings.bit_price
+            remaining.append(replace(task, started=started, room=room, price=price))
         if self._closed_form or self._staged:
             try:
-                for task in left:
+                for task in remaining:
                     self._learn_readout(task)
                 return
             except readouts.UnreadableFeaturesError:
@@ -281,28 +281,29 @@ class Trainer:
         def problem(task: readouts.NewTask) -> Problem:
             # A training changes its price.
             budgets[task.name] = None if task.room is None else Budget(task.room, task.price)
-            return self.problem(task, budgets[task.name])
+            return self.problem_of(task, budgets[task.name])
 
+        # A task is trained again for one of two reasons: its code ended far above its budget, or
+        # it is too large with its norm statistics, whose bytes are known only after training.
         for trial in range(MAX_TRIALS):
-            tasks, left = left, []
+            tasks, remaining = remaining, []
             progress = self.progress(f"{len(tasks)} tasks")
-            for task, (training, trained), result in solve(tasks, problem, batched, progress):
-                learned, budget = trained.result(), budgets[task.name]
+            for task, (training, trainable), result in solve(tasks, problem, batched, progress):
+                learned, budget = trainable.result(), budgets[task.name]
                 if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
                     # Taking out this share would cost accuracy: begin at a higher price.
-                    left.append(replace(task, price=math.sqrt(task.price * budget.price)))
+                    remaining.append(replace(task, price=math.sqrt(task.price * budget.price)))
                     continue
-                size = self._commit(task, learned, training.phase, result, None, most)
+                size = self._commit(task, learned, training.phase, result, None, max_bytes)
                 if size is None:
                     self.warn_if_at_chance(task.name, task.data, result)
                     continue
-                # The task's own norm statistics, whose bytes are known now, need room as well.
-                room = (task.room or 0) + (most or 0) - size
+                room = (task.room or 0) + (max_bytes or 0) - size
                 if room < 0:
-                    raise readouts.does_not_fit(task, most)
-                left.append(replace(task, room=room))
-        if left:
-            raise readouts.does_not_fit(left[0], most)
+                    raise readouts.does_not_fit(task, max_bytes)
+                remaining.append(replace(task, room=room))
+        if remaining:
+            raise readouts.does_not_fit(remaining[0], max_bytes)
 
     def _commit(
         self,
@@ -322,17 +323,18 @@ class Trainer:
             task.name, learned, precision, history, run, task.replaced, max_bytes
         )
 
-    def problem(
+    def problem_of(
         self, task: readouts.NewTask, budget: Budget | None = None, head: bool = True
     ) -> Problem:
         """The optimisation of a task's numbers; head: whether its own head is among them."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, task.data
         settings = self.settings
-        present = statistics = None
+        previous = statistics = None
         if task.replaced is not None:
-            present, statistics = store.coefficients(task.replaced), store.statistics(task.replaced)
+            previous = store.coefficients(task.replaced)
+            statistics = store.statistics(task.replaced)
             if not head:
-                present = without_readout(present)
+                previous = without_readout(previous)
         source = to_batches(examples, classes, backbone.device)
         phase = TrainingPhase.begin(backbone, store.shared, statistics)
         recipe, progress = settings.task_recipe, self.progress(f"task {task.name}")
@@ -348,7 +350,7 @@ class Trainer:
             penalty=settings.penalty,
             folds=settings.fold_after > 0,
             seed=task.seed,
-            present=present,
+            previous=previous,
             budget=budget,
             head=head,
         )
@@ -360,7 +362,7 @@ class Trainer:
 
         The network sees the data of a readout once, as they are, without augmentation.
         """
-        store, problem = self.store, None if self._closed_form else self.problem
+        store, problem = self.store, None if self._closed_form else self.problem_of
         readout = readouts.TaskReadout(store, self.settings, task, problem)
         learned, result, evidence = readout.learned()
         task = replace(task, about={**task.about, **evidence})
@@ -386,7 +388,7 @@ class Trainer:
         store = self.store
         places = spread_places(len(examples), LOOKED_AT)
         source = to_batches(examples.subset(places), classes, store.backbone.device)
-        view = store.view(store.tasks.learned(name), evict_others=False)
+        view = store.view(store.tasks.stored(name), evict_others=False)
         accuracy, chance = view.accuracy(store.backbone, source), float(shares.max())
         two_errors = 2 * (chance * (1 - chance) / len(places)) ** 0.5
         if accuracy >= chance + two_errors:
@@ -400,7 +402,7 @@ class Trainer:
         )
 
     @property
-    def _gathers(self) -> bool:
+    def _gathers_statistics(self) -> bool:
         """Whether the next task gathers the norm statistics that all tasks share."""
         return self.store.backbone.shares_statistics and self.store.shared is None
 
@@ -409,7 +411,7 @@ class Trainer:
         """Whether tasks begin with a readout: the network must have features that it can read."""
         backbone = self.store.backbone
         usable = backbone.own_head is not None and not backbone.has_task_statistics
-        return self.settings.staged and usable and not self._gathers
+        return self.settings.staged and usable and not self._gathers_statistics
 
     @property
     def _closed_form(self) -> bool:

@@ -39,8 +39,8 @@ from impresslearn.training.progress import ProgressChoice, progress_for
 
 ScoreRule = Literal["score", "magnitude"]
 RULES: tuple[ScoreRule, ...] = get_args(ScoreRule)
-SAMPLE = 4096
-DEVIATIONS = 3.0  # half-width of the bracket, in standard errors of the rank
+SAMPLE_SIZE = 4096
+BRACKET_HALF_WIDTH = 3.0  # in standard errors of the rank
 
 # LeNet-300-100 on permuted MNIST: at gain 1, Adam 0.01 gives 93.8%, 0.03 95.6% (by magnitude
 # 96.4%), 0.1 96.0%; at gain 2, 0.03 and 0.1 give 97.2 to 97.5%.
@@ -154,9 +154,9 @@ def train_mask(
     task, classes = training_task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
     scores = PopupScores.create(backbone.layers, ones, task.seed, score_rule, backbone.device)
-    trained = with_head(trainable_scores(scores, backbone), backbone, task.num_classes)
-    result = task.fit(trained)
-    mask, head = trained.result()
+    trainable = with_head(trainable_scores(scores, backbone), backbone, task.num_classes)
+    result = task.fit(trainable)
+    mask, head = trainable.result()
     final = dict(zip(mask, (score.detach() for score in scores.tensors), strict=True))
     initial, statistics = dict(backbone.weights), task.phase.statistics
     return TrainedMask(mask, final, initial, result, statistics, head, classes)
@@ -248,10 +248,10 @@ def weights_under(
         return {name: weight * mask[name] for name, weight in weights.items()}
 
     leaves = list(weights.values())
-    trained = Trainable(leaves, lambda: (masked(), 0.0), masked)
-    trained = with_head(trained, task.backbone, task.num_classes)
-    task.fit(trained)
-    return trained.result()
+    trainable = Trainable(leaves, lambda: (masked(), 0.0), masked)
+    trainable = with_head(trainable, task.backbone, task.num_classes)
+    task.fit(trainable)
+    return trainable.result()
 
 
 def accuracy(
@@ -354,9 +354,9 @@ def _kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
         return math.nan, 0
     # Two values of an evenly spaced sample bracket it, so only values between them are partitioned:
     # partitioning all takes up to eight times as long.
-    sample = np.sort(values[:: max(1, values.size // SAMPLE)])
+    sample = np.sort(values[:: max(1, values.size // SAMPLE_SIZE)])
     share = count / values.size
-    spread = DEVIATIONS * math.sqrt(sample.size * share * (1 - share)) + 2
+    spread = BRACKET_HALF_WIDTH * math.sqrt(sample.size * share * (1 - share)) + 2
     place = sample.size * (1 - share)
     low = sample[max(0, math.floor(place - spread))]
     high = sample[min(sample.size - 1, math.ceil(place + spread))]

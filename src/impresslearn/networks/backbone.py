@@ -32,7 +32,7 @@ from impresslearn.data import Features, Inputs
 from impresslearn.data.examples import bytes_of
 from impresslearn.errors import InputError
 from impresslearn.networks import layers, norms
-from impresslearn.networks.layers import Head, HeadKind, SmallParameter, TunedKind
+from impresslearn.networks.layers import HeadKind, HeadLayer, SmallParameter, TunedKind
 
 Mode = Literal["train", "frozen", "eval", "batch"]
 Shape = Sequence[int | None]
@@ -98,7 +98,7 @@ class Backbone(ReadOnlySettings):
         self.spec = spec
         self.pretrained = pretrained
         self.head = head
-        self.own_head = Head.of(module) if head == "own" else None
+        self.own_head = HeadLayer.of(module) if head == "own" else None
         self._head_shapes = self.own_head.shapes if self.own_head else {}
         every = layers.maskable_layers(module, skip, include)
         self.layers = tuple(layer for layer in every if layer.name not in self._head_shapes)

@@ -191,7 +191,7 @@ def vocabulary_of(module: nn.Module) -> int | None:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadLayer:
     """The last layer of a network in which every task has its own last layer.
 
     - `name`: the name of its weight.
@@ -203,7 +203,7 @@ class Head:
     shapes: dict[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, module: nn.Module) -> Head:
+    def of(cls, module: nn.Module) -> HeadLayer:
         """The head of a module. Raises InputError if its weights are computed or shared."""
         prefix, layer = last_layer(module)
         name = f"{prefix}.weight" if prefix else "weight"
@@ -241,7 +241,7 @@ class SmallParameter:
 SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
 
 
-def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
+def small_parameters(module: nn.Module, head: HeadLayer | None) -> SmallGroups:
     """Scales and shifts of norms, and biases of other layers but the head, with their kinds."""
     # All scales are one group and all shifts another: a grid of rounded numbers is then paid once
     # and not for every layer.

@@ -51,14 +51,17 @@ class TrainingPhase:
 
     @classmethod
     def begin(
-        cls, backbone: Backbone, shared: Statistics | None = None, present: Statistics | None = None
+        cls,
+        backbone: Backbone,
+        shared: Statistics | None = None,
+        previous: Statistics | None = None,
     ) -> TrainingPhase:
-        """Fresh statistics, or copies of the task's present ones, or the frozen shared ones."""
+        """Fresh statistics, or copies of the task's previous ones, or the frozen shared ones."""
         if not backbone.has_statistics:
             return cls("train", None)
         if backbone.shares_statistics and shared is not None:
             return cls("frozen", shared)
-        copies = {name: values.clone() for name, values in (present or {}).items()}
+        copies = {name: values.clone() for name, values in (previous or {}).items()}
         return cls("train", copies or backbone.initial_statistics())
 
 

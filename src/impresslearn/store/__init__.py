@@ -14,5 +14,5 @@ from impresslearn.store.store_files import diff_stores as diff_stores
 from impresslearn.store.store_files import list_tasks as list_tasks
 from impresslearn.store.store_files import open_file as open_file
 from impresslearn.store.store_files import save_file as save_file
-from impresslearn.store.tasks import LearnedTask as LearnedTask
+from impresslearn.store.tasks import StoredTask as StoredTask
 from impresslearn.store.tasks import TaskInfo as TaskInfo

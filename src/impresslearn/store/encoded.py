@@ -38,7 +38,7 @@ def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
     """As `ImpressLearner.encoded`."""
     encoded = []
     for name in names:
-        *_, row = store.rows.task_rows(store.tasks.learned(name).name)
+        *_, row = store.rows.task_rows(store.tasks.stored(name).name)
         if row.mask is not None:
             line = f"{name!r} is a basis task, whose mask cannot be encoded"
             raise InputError(f"{line}; leave it out, or copy the whole store with save")

@@ -37,7 +37,7 @@ def learn_profile(
 
     inputs: of the examples at these places.
     """
-    backbone, frozen = store.backbone, store.frozen
+    backbone, frozen = store.backbone, store.frozen_view
     if run.features is not None and isinstance(inputs, Features) and frozen.reads(inputs):
         # Use all examples: their features are known already.
         inputs = Features(run.features, inputs.inputs, inputs.network, inputs.keys, {})
@@ -48,12 +48,12 @@ def learn_profile(
         return None  # the head moves over positions: its classes have no directions
     index_of = {label: index for index, label in enumerate(run.classes)}
     targets = encode_labels(run.examples.labels[places], index_of).to(features.device)
-    known = store.space
-    space = known or _first_space(store, features, targets)
+    stored_space = store.space
+    space = stored_space or _first_space(store, features, targets)
     if space is None:
         return None
     directions = space.directions(head, len(run.classes))
-    is_first = known is None
+    is_first = stored_space is None
     return feature_profile(space, features, targets, directions, run.profile_bytes, is_first)
 
 

@@ -11,14 +11,14 @@ from torch import Tensor
 from impresslearn.coefficients.readout import Readout
 from impresslearn.data import Inputs
 from impresslearn.networks.prediction import TaskView, finite
-from impresslearn.store.tasks import LearnedTask
+from impresslearn.store.tasks import StoredTask
 
 
 class MixedPart(NamedTuple):
     """The logits (n, K) of some rows of a batch, and the task of each row."""
 
     rows: list[int]
-    tasks: list[LearnedTask]
+    tasks: list[StoredTask]
     logits: Tensor
 
 
@@ -29,7 +29,7 @@ def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> I
     Equal to each task's own logits up to rounding. Raises UnknownTaskError before anything is
     computed, and InputError for logits that are not finite.
     """
-    tasks = {name: store.tasks.learned(name) for name in dict.fromkeys(names)}
+    tasks = {name: store.tasks.stored(name) for name in dict.fromkeys(names)}
     groups: dict[Hashable, list[int]] = {}
     for row, name in enumerate(names):
         groups.setdefault(_features_of(store, tasks[name]) or name, []).append(row)
@@ -48,7 +48,7 @@ def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> I
             yield MixedPart(own, [task] * len(own), logits)
 
 
-def _features_of(store: Any, task: LearnedTask) -> tuple[int, bool, int] | None:
+def _features_of(store: Any, task: StoredTask) -> tuple[int, bool, int] | None:
     """What a readout's head reads, and its number of classes; None for any other task.
 
     Where norms use a batch's statistics, rows must not meet rows of other tasks.
@@ -60,7 +60,7 @@ def _features_of(store: Any, task: LearnedTask) -> tuple[int, bool, int] | None:
 
 
 def _stacked(
-    store: Any, inputs: Tensor | Inputs, members: Sequence[LearnedTask], view: TaskView
+    store: Any, inputs: Tensor | Inputs, members: Sequence[StoredTask], view: TaskView
 ) -> Tensor | None:
     """(n, K) by one pass of the networks that give the features, and all heads together.
 

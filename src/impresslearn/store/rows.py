@@ -31,7 +31,7 @@ from impresslearn.networks.layers import MaskableLayer
 from impresslearn.store.database import UNREADABLE, Database, checksum
 from impresslearn.store.tasks import (
     COMPARED_NAMES,
-    LearnedTask,
+    StoredTask,
     TaskInfo,
     TaskRow,
     decode_task,
@@ -76,7 +76,7 @@ class Rows:
     def __init__(self, database: Database, backbone: Backbone) -> None:
         self.database, self.backbone = database, backbone
         # Each with the generation of the database in which it was seen last.
-        self._decoded: LRUCache[str | None, tuple[LearnedTask, Hashable]] = LRUCache(DECODED_TASKS)
+        self._decoded: LRUCache[str | None, tuple[StoredTask, Hashable]] = LRUCache(DECODED_TASKS)
         self._lock = threading.Lock()
         self._generation: Hashable = None
         self._fixed: dict[tuple, tuple] = {}
@@ -96,7 +96,7 @@ class Rows:
             self._fixed, self._generation = fixed, generation
         return generation
 
-    def task(self, name: str | None) -> LearnedTask | None:
+    def task(self, name: str | None) -> StoredTask | None:
         """The present version of a task, or None; name None: the task that was learned first.
 
         It is decoded once for as long as nothing is committed, and afterwards if it has changed.
@@ -156,7 +156,7 @@ class Rows:
             kept = ClassMap.decode(content).keeping(task_names(self.database))
             self.write_meta(CLASS_MAP, kept.encode())
 
-    def decode(self, row: TaskRow) -> LearnedTask:
+    def decode(self, row: TaskRow) -> StoredTask:
         """The task of a row. Raises StoreError for a task of another network."""
         with self.database.decoding(f"task {row.name[:80]!r}"):
             return decode_task(row, self.backbone)
@@ -296,7 +296,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         self._rows = rows
 
     def __getitem__(self, name: str) -> TaskInfo:
-        return self.learned(name).info()
+        return self.stored(name).info()
 
     def __iter__(self) -> Iterator[str]:
         return iter(task_names(self._rows.database))
@@ -322,7 +322,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
         return (replace(cells, note=f"and {more:,} more") if more else cells).html()
 
-    def learned(self, name: str) -> LearnedTask:
+    def stored(self, name: str) -> StoredTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
         task = self._rows.task(composed(name)) if isinstance(name, str) else None
         if task is None:
@@ -341,11 +341,11 @@ class TaskTable(Mapping[str, TaskInfo]):
         query = "SELECT name FROM tasks WHERE current ORDER BY number LIMIT ? OFFSET ?"
         return [name for (name,) in self._rows.database.rows(query, most, skipped)]
 
-    def first(self) -> LearnedTask | None:
+    def first(self) -> StoredTask | None:
         """The task learned first; None while there is none."""
         return self._rows.task(None)
 
-    def all(self) -> Iterator[LearnedTask]:
+    def all(self) -> Iterator[StoredTask]:
         """Every task as it is kept, also those that are added meanwhile; faster than one by one."""
         return map(self._rows.decode, read_rows(self._rows.database, "t.current"))
 

@@ -47,7 +47,7 @@ from impresslearn.store.feature_knowledge import learn_profile
 from impresslearn.store.rows import CLASS_MAP, Rows, TaskTable, changed_meanwhile, mask_digest
 from impresslearn.store.task_index import TaskIndex
 from impresslearn.store.tasks import (
-    LearnedTask,
+    StoredTask,
     TaskRow,
     TrainingRun,
     check_new_name,
@@ -142,7 +142,7 @@ class Store:
             self.rows.write_meta(CLASS_MAP, extended.encode())
 
     @property
-    def knows_features(self) -> bool:
+    def profiles_features(self) -> bool:
         """Whether tasks recognise inputs by the network's features."""
         backbone = self.backbone
         own_head = backbone.own_head is not None
@@ -151,12 +151,12 @@ class Store:
     @property
     def space(self) -> FeatureSpace | None:
         """The coordinates of features; None before a task gave them."""
-        if self._space is None and self.knows_features:
+        if self._space is None and self.profiles_features:
             self._space = self.rows.space()
         return self._space
 
     @property
-    def frozen(self) -> TaskView:
+    def frozen_view(self) -> TaskView:
         """The frozen network, which computes the features that profiles use."""
         view, backbone = self.feature_view(0, True), self.backbone
         if backbone.has_task_statistics:
@@ -218,7 +218,7 @@ class Store:
         size = len(packed[0][0].coded or b"")
         row = task_row(name, run, recipes[name], 1, stored, mask=name, mask_bytes=size)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
-        row = self._with_evidence(row, self.rows.decode(row), view, run, precision)
+        row = self._with_profile(row, self.rows.decode(row), view, run, precision)
         self._commit(row, run.phase, packed)
 
     def commit_learned(
@@ -226,9 +226,9 @@ class Store:
         name: str,
         coefficients: Coefficients,
         precision: str,
-        recipe: Mapping[str, Any],
+        how_learned: Mapping[str, Any],
         run: TrainingRun,
-        replaced: LearnedTask | None = None,
+        replaced: StoredTask | None = None,
         max_bytes: int | None = None,
     ) -> int | None:
         """Rounds and keeps a learned task's coefficients, and its norm statistics.
@@ -240,11 +240,11 @@ class Store:
         """
         stored = store_coefficients(coefficients, precision, self.backbone, len(run.classes))
         version = 1 if replaced is None else replaced.version + 1
-        row = task_row(name, run, recipe, coefficients.num_masks, stored, version=version)
+        row = task_row(name, run, how_learned, coefficients.num_masks, stored, version=version)
         draft = self.rows.decode(row)
         weights = self._weights(draft)
         view = self._view(draft, run.phase.statistics, weights)
-        row = self._with_evidence(row, draft, view, run, precision)
+        row = self._with_profile(row, draft, view, run, precision)
         if max_bytes is not None and (size := row.info().bytes) > max_bytes:
             return size
         self._commit(row, run.phase, (), replaced)
@@ -273,7 +273,7 @@ class Store:
         row: TaskRow | None,
         phase: TrainingPhase | None,
         masks: Sequence[PackedMask] = (),
-        replaced: LearnedTask | None = None,
+        replaced: StoredTask | None = None,
     ) -> None:
         """Commits masks and a task in one transaction.
 
@@ -334,8 +334,8 @@ class Store:
             line = f"mask {info.name!r} in place of {present.name!r}, which only this process has"
             raise StoreError(f"another process committed {line}; open the store again")
 
-    def _with_evidence(
-        self, row: TaskRow, draft: LearnedTask, view: TaskView, run: TrainingRun, precision: str
+    def _with_profile(
+        self, row: TaskRow, draft: StoredTask, view: TaskView, run: TrainingRun, precision: str
     ) -> TaskRow:
         """Adds the task's norm statistics and the profile of its training inputs.
 
@@ -347,17 +347,17 @@ class Store:
             statistics = store_statistics(backbone, gathered, precision, view.weights, run.examples)
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
-        inputs = known = run.examples.inputs_at(places)
+        inputs = profiled = run.examples.inputs_at(places)
         *changes, last = draft.parts or (None,)
         if run.features is not None and isinstance(last, Readout):
             # The network need not run again over inputs whose features are known.
             positions = _positions(0 if changes else row.num_masks, last.residual)
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
-            known = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
-            inputs = inputs if changes else known
+            profiled = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
+            inputs = inputs if changes else profiled
         profile: Any = None
-        if self.knows_features:
-            profile = learn_profile(self, view, run, known, places)
+        if self.profiles_features:
+            profile = learn_profile(self, view, run, profiled, places)
         if profile is not None:
             numbers = [view.outputs(backbone, inputs)]
         else:
@@ -369,22 +369,22 @@ class Store:
                 f"task {row.name!r} is not kept: its predictions or norm statistics are NaN or "
                 "infinite; try a smaller learning rate or scaled inputs"
             )
-        return row.with_evidence(statistics, profile)
+        return row.with_profile(statistics, profile)
 
     def _check_mask_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name in self._bank:
                 raise InputError(f"the bank holds a mask named {name!r}; choose another name")
 
-    def versions(self, name: str) -> list[LearnedTask]:
+    def versions(self, name: str) -> list[StoredTask]:
         """All versions of a task, the present one last. Raises UnknownTaskError."""
-        name = self.tasks.learned(name).name
+        name = self.tasks.stored(name).name
         return [self.rows.decode(row) for row in self.rows.task_rows(name)]
 
     def restore_version(self, name: str, version: int) -> None:
         """Makes a former version of a task the next one, bit for bit."""
         with self.committing, self.database.transaction():
-            *former, present = self.rows.task_rows(self.tasks.learned(name).name)
+            *former, present = self.rows.task_rows(self.tasks.stored(name).name)
             chosen = next((row for row in former if row.version == version), None)
             if chosen is None:
                 have = "no former version"
@@ -402,9 +402,9 @@ class Store:
         """Takes a task out with all its versions; the bank keeps its masks."""
         self.database.check_writable()
         with self.committing, self.database.transaction():
-            self.rows.remove_tasks([self.tasks.learned(name).name])
+            self.rows.remove_tasks([self.tasks.stored(name).name])
 
-    def coefficients(self, task: LearnedTask) -> Coefficients:
+    def coefficients(self, task: StoredTask) -> Coefficients:
         """A task's coefficients as stored; one-hot on its own mask for a basis task."""
         self.check_masks_of(task)
         if task.coefficients is not None and task.mask is None:
@@ -413,15 +413,15 @@ class Store:
         shares[self._bank.index(str(task.mask))] = 1
         return mixture_of(shares, self.backbone.layers)
 
-    def statistics(self, task: LearnedTask) -> Statistics | None:
+    def statistics(self, task: StoredTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
         return self.shared if task.statistics is None else task.statistics.values
 
-    def view(self, task: LearnedTask, *, evict_others: bool = True) -> TaskView:
+    def view(self, task: StoredTask, *, evict_others: bool = True) -> TaskView:
         """A kept task, ready to compute; evict_others: see `WeightCache.get`."""
         return self._view(task, self.statistics(task), self.weights(task, evict_others))
 
-    def weights(self, task: LearnedTask, evict_others: bool = True) -> Weights:
+    def weights(self, task: StoredTask, evict_others: bool = True) -> Weights:
         """The effective weights of a kept task, or a readout's head (f, K) over all its features.
 
         evict_others: see `WeightCache.get`.
@@ -448,7 +448,7 @@ class Store:
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def _weights(self, task: LearnedTask) -> Weights:
+    def _weights(self, task: StoredTask) -> Weights:
         """As `weights`, uncached."""
         self.check_masks_of(task)
         backbone, numbers = self.backbone, None
@@ -467,7 +467,7 @@ class Store:
             return changed | head_weights(backbone, head)
         return dict(zip(("weight", "bias"), head, strict=False))
 
-    def _view(self, task: LearnedTask, statistics: Statistics | None, weights: Weights) -> TaskView:
+    def _view(self, task: StoredTask, statistics: Statistics | None, weights: Weights) -> TaskView:
         """A task with its weights, as `_weights` gives them."""
         parts, classes = task.parts, len(task.classes)
         readout = parts[0] if len(parts) == 1 else None
@@ -512,7 +512,7 @@ class Store:
             self._mask_digests[position] = mask_digest(self._bank.packed(position)[1])
         return self._mask_digests[position]
 
-    def check_masks_of(self, task: LearnedTask | TaskRow) -> None:
+    def check_masks_of(self, task: StoredTask | TaskRow) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
         self.catch_up()
         if task.num_masks > len(self._bank):

@@ -28,7 +28,7 @@ from impresslearn.store.rows import Rows, read_rows, task_names
 from impresslearn.store.store import Store
 from impresslearn.store.tasks import TaskInfo, unknown_task
 
-Weights = Literal["stored", "seed"]
+WeightStorage = Literal["stored", "seed"]
 # Seconds to wait for a process that is just closing or replacing the same file.
 CLOSING_TIMEOUT = 2.0
 _UNUSED_DOCUMENTS = "DELETE FROM documents WHERE id NOT IN (SELECT form FROM tasks)"
@@ -101,7 +101,7 @@ def save_file(
     settings: Mapping[str, Any],
     path: str | os.PathLike,
     *,
-    weights: Weights = "stored",
+    weights: WeightStorage = "stored",
     overwrite: bool = False,
     names: Collection[str] | None = None,
 ) -> None:
@@ -110,7 +110,7 @@ def save_file(
     - settings: of the learner, as plain values.
     - path, weights, overwrite, names, errors: as in `ImpressLearner.save`, whose tasks are `names`.
     """
-    check_choice("weights", weights, get_args(Weights))
+    check_choice("weights", weights, get_args(WeightStorage))
     if weights == "seed" and (store.backbone.spec is None or store.backbone.pretrained):
         line = "needs a network of create_backbone as it was drawn; yours was adapted"
         raise InputError(f"weights='seed' {line}")
@@ -118,7 +118,7 @@ def save_file(
         raise InputError(f"tasks must be a list of names, got {names!r}; write [{names!r}]")
     chosen = None
     if names is not None:
-        chosen = list(dict.fromkeys(store.tasks.learned(name).name for name in names))
+        chosen = list(dict.fromkeys(store.tasks.stored(name).name for name in names))
     place = check_place(path)
     with store.committing:
         copy = Database(copy_of=store.database)

@@ -67,7 +67,7 @@ class TaskIndex:
         space = store.space
         if space is None or len(store.tasks) <= MANY_TASKS or not self._catch_up(space):
             return None
-        backbone, frozen = store.backbone, store.frozen
+        backbone, frozen = store.backbone, store.frozen_view
         features = frozen_features(backbone, frozen, inputs)
         seen = space.coordinates(features)[:, self._axes(space)].cpu().numpy()
         places, total = [], np.zeros(len(self._names), np.float32)
@@ -132,7 +132,7 @@ class TaskIndex:
     def _means_of(self, name: str, space: FeatureSpace) -> np.ndarray | None:
         """(K, d) of a task; None where it does not know them."""
         store = self._store
-        task = store.tasks.learned(name)
+        task = store.tasks.stored(name)
         if not isinstance(task.profile, FeatureProfile):
             return None
         weights = store.view(task, evict_others=False).weights

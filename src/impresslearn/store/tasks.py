@@ -79,7 +79,7 @@ class TaskInfo:
 
 
 @dataclass(frozen=True)
-class LearnedTask(TaskInfo):
+class StoredTask(TaskInfo):
     """A task as it is kept: everything that is needed to predict with it.
 
     - mask: the name of a basis task's own mask.
@@ -160,7 +160,7 @@ class TaskRow:
         about = (self.name, role, classes, self.num_masks, sum(breakdown.values()))
         return TaskInfo(*about, breakdown, {"recipe": recipe, **history}, self.version)
 
-    def with_evidence(
+    def with_profile(
         self, statistics: StoredStatistics | None, profile: TaskProfile | FeatureProfile
     ) -> TaskRow:
         """The row with the norm statistics and the profile of the task."""
@@ -185,7 +185,7 @@ class TaskRow:
 def task_row(
     name: str,
     run: TrainingRun,
-    recipe: Mapping[str, Any],
+    how_learned: Mapping[str, Any],
     num_masks: int,
     stored: StoredCoefficients | None,
     *,
@@ -198,7 +198,7 @@ def task_row(
     mask_bytes: the coded size of its own mask.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    recipe, metrics = dict(recipe), dict(run.metrics)
+    recipe, metrics = dict(how_learned), dict(run.metrics)
     for shared in ("columns", "pixels", "shape"):
         if shared in metrics:  # the tasks of a store share them, and their recipe is kept once
             recipe[shared] = metrics.pop(shared)
@@ -220,7 +220,7 @@ def task_row(
     )
 
 
-def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
+def decode_task(row: TaskRow, backbone: Backbone) -> StoredTask:
     """The task of a row. Raises as `Database.decoding` for a row of another network."""
     info, form = row.info(), row.parsed_form
     coefficients = statistics = None
@@ -230,7 +230,7 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         coefficients = StoredCoefficients(*about, row.coefficients)
     if row.statistics is not None:
         statistics = restore_statistics(backbone, row.statistics, form["coded_statistics"])
-    return LearnedTask(
+    return StoredTask(
         **vars(info),
         mask=row.mask,
         coefficients=coefficients,

@@ -22,7 +22,7 @@ from impresslearn.data import Inputs, TensorBatches
 from impresslearn.data.examples import drawing
 from impresslearn.training.loop import (
     FitResult,
-    Objective,
+    StepLoss,
     TaskTraining,
     Trainable,
     endless_batches,
@@ -58,8 +58,8 @@ def solve(
     left, most = list(keys), 0
     while left:
         if not batched or len(left) == 1 or most == 1:
-            training, trained = problem(left[0])
-            yield left.pop(0), (training, trained), training.fit(trained)
+            training, trainable = problem(left[0])
+            yield left.pop(0), (training, trainable), training.fit(trainable)
             continue
         most = most or max_parallel_tasks(problem(left[0]))
         if most == 1:
@@ -74,8 +74,8 @@ def solve(
         except Exception:  # networks and data are the user's and may raise anything
             # One by one says which of them fails, if any does: vmap refuses some networks.
             for key in left[:most]:
-                training, trained = problem(key)
-                yield left.pop(0), (training, trained), training.fit(trained)
+                training, trainable = problem(key)
+                yield left.pop(0), (training, trainable), training.fit(trainable)
             continue
         for solved, result in zip(problems, results, strict=True):
             yield left.pop(0), solved, result
@@ -86,20 +86,20 @@ def max_parallel_tasks(problem: Problem) -> int:
 
     The problem itself cannot be solved any more: it has taken steps.
     """
-    training, trained = problem
+    training, trainable = problem
     with torch.no_grad():
-        weights, _ = trained.step_weights()
+        weights, _ = trainable.step_weights()
     if not stacks(training.backbone.device):
-        size = _graph_bytes(training, trained)
+        size = _graph_bytes(training, trainable)
         return max(1, min(MEMORY // max(1, size), MOST_ON_CPU))
     size = COPIES * sum(weight.nbytes for weight in weights.values())
-    size += STATES * sum(parameter.nbytes for parameter in trained.parameters)
+    size += STATES * sum(parameter.nbytes for parameter in trainable.parameters)
     if isinstance(training.source, TensorBatches):
         size += training.source.inputs.nbytes
     return max(1, MEMORY // max(1, size))
 
 
-def _graph_bytes(training: TaskTraining, trained: Trainable) -> int:
+def _graph_bytes(training: TaskTraining, trainable: Trainable) -> int:
     """The bytes of a step of a problem on a CPU: what autograd keeps, and the parameters."""
     kept: dict[int, int] = {}
 
@@ -113,10 +113,10 @@ def _graph_bytes(training: TaskTraining, trained: Trainable) -> int:
     hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
     with drawing(0), hooks:
         inputs, targets = next(iter(training.source.batches(size, generator)))
-        weights, _ = trained.step_weights()
+        weights, _ = trainable.step_weights()
         loss = training.loss(weights, inputs, targets)
     del loss  # until now nothing that is kept was freed
-    return sum(kept.values()) + STATES * sum(leaf.nbytes for leaf in trained.parameters)
+    return sum(kept.values()) + STATES * sum(leaf.nbytes for leaf in trainable.parameters)
 
 
 def stacks(device: torch.device) -> bool:
@@ -128,8 +128,8 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
     training = problems[0][0]
     draws = _Draws(problems)
     losses: Any = _Stacked(problems) if _can_stack(training) else _OneByOne(problems, draws)
-    parameters = list(chain.from_iterable(trained.parameters for _, trained in problems))
-    quantized = [trained.quantized for _, trained in problems]
+    parameters = list(chain.from_iterable(trainable.parameters for _, trainable in problems))
+    quantized = [trainable.quantized for _, trainable in problems]
     if all(quantized):
         quantized[0].join(quantized)
     source = _SideBySide(problems, draws)
@@ -160,19 +160,19 @@ class _OneByOne:
     """The losses of all problems, each network computing in turn."""
 
     def __init__(self, problems: Sequence[Problem], draws: _Draws) -> None:
-        self._objectives = [Objective(training, trained) for training, trained in problems]
+        self._step_losses = [StepLoss(training, trainable) for training, trainable in problems]
         self._draws = draws
 
     def __call__(self, inputs: Sequence[Tensor | Inputs], targets: Sequence[Tensor]) -> Tensor:
         losses = []
-        for number, objective in enumerate(self._objectives):
+        for number, step_loss in enumerate(self._step_losses):
             with self._draws.of(number):
-                losses.append(objective(inputs[number], targets[number]))
+                losses.append(step_loss(inputs[number], targets[number]))
         return torch.stack(losses)
 
     def end(self) -> None:
-        for objective in self._objectives:
-            objective.end()
+        for step_loss in self._step_losses:
+            step_loss.end()
 
 
 class _Stacked:
@@ -182,7 +182,7 @@ class _Stacked:
         self._problems, self._training = problems, problems[0][0]
 
     def __call__(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        pairs = [trained.step_weights() for _, trained in self._problems]
+        pairs = [trainable.step_weights() for _, trainable in self._problems]
         networks, costs = zip(*pairs, strict=True)
         stacked = {}
         for name in networks[0]:

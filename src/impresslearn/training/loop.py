@@ -203,13 +203,13 @@ class Trainable:
 
 
 def with_head(
-    trained: Trainable, backbone: Backbone, num_classes: int, rate: float = 1.0
+    trainable: Trainable, backbone: Backbone, num_classes: int, rate: float = 1.0
 ) -> Trainable:
     """The same with the task's own head trained beside it, if tasks of the network have one.
 
     - rate: how much faster than the rest the head learns.
 
-    The result becomes a pair: the result of `trained`, and the head by parameter name, or {}.
+    The result becomes a pair: the result of `trainable`, and the head by parameter name, or {}.
     """
     head = {name: values / rate for name, values in backbone.new_head(num_classes).items()}
     for values in head.values():
@@ -218,16 +218,16 @@ def with_head(
     def scaled() -> Weights:
         return {name: rate * values for name, values in head.items()}
 
-    def weights() -> tuple[Weights, Tensor | float]:
-        body, cost = trained.step_weights()
+    def step_weights() -> tuple[Weights, Tensor | float]:
+        body, cost = trainable.step_weights()
         return body | scaled(), cost
 
     @torch.no_grad()
     def result() -> tuple[Any, Weights]:
-        return trained.result(), scaled()
+        return trainable.result(), scaled()
 
-    parameters = [*trained.parameters, *head.values()]
-    return replace(trained, parameters=parameters, step_weights=weights, result=result)
+    parameters = [*trainable.parameters, *head.values()]
+    return replace(trainable, parameters=parameters, step_weights=step_weights, result=result)
 
 
 @dataclass(frozen=True)
@@ -256,17 +256,17 @@ class TaskTraining:
         """Whether norm statistics are gathered and folded while training."""
         return self.fold_after > 0 and self.phase.mode == "frozen"
 
-    def fit(self, trained: Trainable) -> FitResult:
+    def fit(self, trainable: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
-        objective, source, recipe = Objective(self, trained), self.source, self.recipe
+        step_loss, source, recipe = StepLoss(self, trainable), self.source, self.recipe
         try:
-            result = fit(trained.parameters, objective, source, recipe, self.seed, self.progress)
+            result = fit(trainable.parameters, step_loss, source, recipe, self.seed, self.progress)
         except CheckpointError:
             raise InputError(
                 f"{self.backbone.name} uses activation checkpointing, which cannot be used here; "
                 "switch it off before adapt, as by set_grad_checkpointing(False)"
             ) from None
-        objective.end()
+        step_loss.end()
         return result
 
     def loss(self, weights: Weights, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
@@ -277,16 +277,16 @@ class TaskTraining:
         return F.cross_entropy(logits[:, : self.num_classes], targets, label_smoothing=smoothing)
 
 
-class Objective:
+class StepLoss:
     """The loss of a task at each step of its training, and what has to be done between steps."""
 
-    def __init__(self, training: TaskTraining, trained: Trainable) -> None:
-        self._training, self._gathering, self._trained = training, training, trained
+    def __init__(self, training: TaskTraining, trainable: Trainable) -> None:
+        self._training, self._gathering, self._trainable = training, training, trainable
         self._step = self._last = 0  # the last step in which norm statistics are gathered
         self._reached: dict[str, list[Tensor]] = {}  # whether gradients of a weight were not 0
         self._frozen = training.phase.statistics or {}
         self._gathered = {name: values.clone() for name, values in self._frozen.items()}
-        if trained.fold and training.folds:
+        if trainable.fold and training.folds:
             steps = training.recipe.total_steps(len(training.source))
             self._last = math.ceil(training.fold_after * steps)
             self._gathering = replace(training, phase=TrainingPhase("train", self._gathered))
@@ -296,7 +296,7 @@ class Objective:
         self._fold()
         training = self._gathering if self._step < self._last else self._training
         self._step += 1
-        weights, cost = self._trained.step_weights()
+        weights, cost = self._trainable.step_weights()
         if self._step <= WATCHED:
             weights = dict(weights)
             for name, weight in weights.items():
@@ -319,8 +319,8 @@ class Objective:
             self._check_reached()
 
     def _fold(self) -> None:
-        if self._trained.fold and self._step == self._last > 0:
-            self._trained.fold(self._gathered, self._frozen)
+        if self._trainable.fold and self._step == self._last > 0:
+            self._trainable.fold(self._gathered, self._frozen)
 
     def _check_reached(self) -> None:
         """Raises InputError for weights that no gradient reached, and warns of zeros."""

@@ -23,7 +23,7 @@ from impresslearn.kernels import mix_layers
 from impresslearn.masks import random_bank
 from impresslearn.networks.layers import MASKABLE, MaskableLayer, Part, units_in_columns
 
-LARGEST = 7  # magnitude of the integers of coded coefficients
+LARGEST_INTEGER = 7  # magnitude of the integers of coded coefficients
 
 
 class MaskKey(NamedTuple):
@@ -167,8 +167,8 @@ class ImpressLinear(ImpressLayer):
 
 
 def rounded(alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """Coefficients rounded to a grid of 2 LARGEST + 1 levels, straight-through, and its step."""
-    step = rounded_steps(alpha.detach().abs().amax() / LARGEST)
+    """Coefficients rounded to 2 LARGEST_INTEGER + 1 levels, straight-through, and their step."""
+    step = rounded_steps(alpha.detach().abs().amax() / LARGEST_INTEGER)
     near = step * (alpha.detach() / step.clamp(min=SMALLEST_STEP)).round()
     return alpha + (near - alpha.detach()), step
 
