@@ -10,7 +10,7 @@ from export_cases import BACKBONES, IMAGES, Tied, learned
 from torch import nn
 
 from impresslearn import create_backbone
-from impresslearn.export import TaskModel, export_module, export_task
+from impresslearn.export import ExportedTask, TaskModel, export_task
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
 from toys import ConvNet, blobs, pictures, refused
@@ -20,7 +20,7 @@ from toys import ConvNet, blobs, pictures, refused
 def test_every_task_has_the_learners_logits(kind):
     learner, inputs = learned(kind)
     for name in ("basis", "new"):
-        module = export_module(learner.task_model(name))
+        module = ExportedTask(learner.task_model(name))
         assert (module.task, module.classes) == (name, learner.tasks_[name].classes)
         assert not any(part.training for part in module.modules())
         assert not any(parameter.requires_grad for parameter in module.parameters())
@@ -43,7 +43,7 @@ def test_a_task_without_statistics_has_the_modules_own():
     backbone = adapt(ConvNet())
     backbone.module.body[1].running_mean.uniform_()
     view = TaskView(dict(backbone.weights), None, 3)
-    exported = export_module(TaskModel(backbone, view, "t", (0, 1, 2)))
+    exported = ExportedTask(TaskModel(backbone, view, "t", (0, 1, 2)))
     assert torch.equal(exported(IMAGES), view.logits(backbone, IMAGES))
 
 
@@ -52,8 +52,8 @@ def test_nothing_is_shared_with_the_learner(kind):
     learner, inputs = learned(kind)
     before, fingerprint = learner.logits(inputs, "new"), learner.backbone.fingerprint()
     first, second = (
-        export_module(learner.task_model("new")),
-        export_module(learner.task_model("new")),
+        ExportedTask(learner.task_model("new")),
+        ExportedTask(learner.task_model("new")),
     )
     with torch.no_grad():
         for value in first.state_dict().values():
@@ -124,7 +124,7 @@ def test_a_program_has_the_modules_logits(kind, fold, example, tmp_path):
     path = tmp_path / "new.pt2"
     export_task(learner.task_model("new"), path, inputs[:1].numpy() if example else None)
     program, metadata = reload(path)
-    module = export_module(learner.task_model("new"))
+    module = ExportedTask(learner.task_model("new"))
     for count in (1, 2, 9) if learner.backbone.norm != "batch" else (2, 9):
         torch.testing.assert_close(program(inputs[:count]), module(inputs[:count]))
     if kind == "lenet":

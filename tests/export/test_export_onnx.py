@@ -11,7 +11,7 @@ from impresslearn.errors import (
     InputError,
     NotLearnedWarning,
 )
-from impresslearn.export import export_module, export_task
+from impresslearn.export import ExportedTask, export_task
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
@@ -28,7 +28,7 @@ def check_model(kind, path, error=1e-5, example=False):
     learner, inputs = learned(kind)
     export_task(learner.task_model("new"), path, example=inputs[:1] if example else None)
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    module = export_module(learner.task_model("new"))
+    module = ExportedTask(learner.task_model("new"))
     for count in (1, 2, 17, 24) if learner.backbone.norm != "batch" else (8, 17, 24):
         values = inputs[:count]
         (logits,) = session.run(["logits"], {"input": values.numpy()})

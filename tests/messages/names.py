@@ -210,7 +210,7 @@ def namespace() -> dict[str, Any]:
     learner = il.ImpressLearner(small_network(), progress=False, **QUIET)
     learner.learn_basis("digits", data).learn_task("letters", data).add_random_masks(1)
     write_files(learner)
-    app = create_app("shop.impress", ServeSettings(max_rows=100))
+    app = create_app("shop.impress", ServeSettings())
     client = TestClient(app, raise_server_exceptions=False)
 
     def answer(reply: Any) -> None:

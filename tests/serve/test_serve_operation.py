@@ -136,7 +136,7 @@ def test_what_waits_is_computed_together_and_what_fails_fails_alone():
 
 
 def test_requests_answered_together_get_the_answers_of_each(direct):
-    service = Service(direct, 100)
+    service = Service(direct)
     rows = torch.randn(6, 16).numpy()
     few = ("new 0", rows[:1]), (["new 1", "basis 0"], rows[1:3]), ("new 1", rows[3:])
     requests = [PredictRequest(task=task, inputs=inputs, unknown=True) for task, inputs in few]

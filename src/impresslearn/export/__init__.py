@@ -3,4 +3,3 @@
 from impresslearn.export.formats import export_task as export_task
 from impresslearn.export.module import ExportedTask as ExportedTask
 from impresslearn.export.module import TaskModel as TaskModel
-from impresslearn.export.module import export_module as export_module

@@ -138,11 +138,6 @@ class ExportedTask(nn.Module):
         return settings.arranged(values / 255 if settings.pixels else values).to(self._dtype)
 
 
-def export_module(task: TaskModel) -> ExportedTask:
-    """The task, of `learner.task_model`, as a module; see `ExportedTask`."""
-    return ExportedTask(task)
-
-
 @torch.no_grad()
 def merged_network(task: TaskModel, weights: Weights) -> nn.Module:
     """A copy of the backbone's module, in evaluation mode, with all that the task changes."""

@@ -19,6 +19,8 @@ from impresslearn.tables import table_of
 
 def check_task_names(tasks: Any, count: int) -> list[str]:
     """The task names of a batch, one per input. Raises InputError unless there are `count`."""
+    if isinstance(tasks, str):
+        return [tasks] * count
     names = list(tasks) if isinstance(tasks, Iterable) else [tasks]
     for name in names:
         if not isinstance(name, str):

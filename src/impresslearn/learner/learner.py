@@ -30,7 +30,7 @@ from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Features, Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
 from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.export import TaskModel, export_module
+from impresslearn.export import ExportedTask, TaskModel
 from impresslearn.inference import InferenceMethod, KnownTask, TaskGuess, guess_task, guess_tasks
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.prediction_labels import check_task_names
@@ -499,7 +499,7 @@ class ImpressLearner(ReadOnlySettings):
 
         Its inputs are raw, as the learner's are, or `prepared`.
         """
-        return export_module(self.task_model(task, prepared=prepared))
+        return ExportedTask(self.task_model(task, prepared=prepared))
 
     def save(
         self,

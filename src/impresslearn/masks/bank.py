@@ -135,12 +135,6 @@ class MaskBank:
         """Source, ones a layer and recipe of each mask, in order."""
         return tuple(self._infos)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory, spare storage and coded masks included."""
-        coded = sum(len(info.coded or b"") for info in self._infos)
-        return coded + sum(bits.numel() for bits in self._storage)
-
     def index(self, name: str) -> int:
         """The position of a mask. Raises UnknownTaskError for a name that is not in the bank."""
         if name not in self:

@@ -29,7 +29,6 @@ REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 MOST_TOGETHER = 32  # requests; with more the first of them would wait long
 LOOK_SECONDS = 0.5  # how often a waiting request looks whether its client has gone
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-Together = Callable[[list[Any]], list[Any]]
 
 
 class BoundedPool:
@@ -66,7 +65,7 @@ class BoundedPool:
         return waiter.result()
 
     async def run_together(
-        self, request: Request, item: Any, alone: Callable[[Any], Any], together: Together
+        self, request: Request, item: Any, alone: Callable[..., Any], together: Callable[..., Any]
     ) -> Any:
         """As `run`, of what `alone` gives for the item; `together` is for all items that wait."""
         answer: Future[Any] = Future()

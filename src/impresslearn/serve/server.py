@@ -70,18 +70,15 @@ class ServeSettings:
     - token: requests need the header `Authorization: Bearer TOKEN`, except for /health, /ready and
       /docs; None lets everybody ask.
     - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
-    - max_rows: inputs in one request.
 
     Raises InputError for a setting out of range.
     """
 
     token: str | None = field(default=None, repr=False)
     max_bytes: int = 16 * 1024**2
-    max_rows: int = 4096
 
     def __post_init__(self) -> None:
         check_integer("max_bytes", self.max_bytes, 1)
-        check_integer("max_rows", self.max_rows, 1)
         token = "none" if self.token is None else self.token
         # A header cannot carry other characters.
         if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
@@ -104,11 +101,10 @@ def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Service:
-    """The answers of one learner; max_rows: inputs in one request."""
+    """The answers of one learner."""
 
-    def __init__(self, learner: ImpressLearner, max_rows: int) -> None:
+    def __init__(self, learner: ImpressLearner) -> None:
         self.learner = learner
-        self.max_rows = max_rows
         self._reopening = threading.Lock()
 
     def reopen(self, learner: ImpressLearner) -> None:
@@ -172,7 +168,7 @@ class Service:
     def predict(self, request: PredictRequest) -> Predictions:
         """Labels, and logits on request, of inputs whose tasks are known."""
         inputs = self._prepared(request)
-        names = _names_of(request, len(inputs))
+        names = check_task_names(request.task, len(inputs))
         predictions = self._predictions(inputs, names, request.logits)
         if request.unknown:
             flags = [False] * len(names)
@@ -192,7 +188,7 @@ class Service:
         counts = [len(request.inputs) for request in requests]
         names: list[str] = []
         for request, count in zip(requests, counts, strict=True):
-            names += _names_of(request, count)
+            names += check_task_names(request.task, count)
         inputs = np.concatenate([request.inputs for request in requests])
         joint = self.predict(requests[0].model_copy(update={"inputs": inputs, "task": names}))
         lists = vars(joint) | {"versions": [joint.versions[name] for name in names]}
@@ -226,9 +222,6 @@ class Service:
         """The inputs as the network takes them."""
         inputs = Prepared(request.inputs) if request.prepared else request.inputs
         prepared = self.learner.prepare(inputs)
-        if len(prepared) > self.max_rows:
-            limit = f"the limit of {self.max_rows:,}; send fewer"
-            raise InputError(f"{len(prepared):,} rows are more than {limit}")
         # A copy is aligned as torch aligns memory. A body is not, and matrix products of arrays
         # that are aligned differently may differ in the last bit.
         return prepared.map(Tensor.clone) if isinstance(prepared, Inputs) else prepared.clone()
@@ -252,11 +245,6 @@ class Service:
         return Predictions(labels=labels, confidences=confidences, versions=versions, logits=shown)
 
 
-def _names_of(request: PredictRequest, count: int) -> list[str]:
-    task = request.task
-    return check_task_names([task] * count if isinstance(task, str) else task, count)
-
-
 def create_app(
     source: str | os.PathLike | ImpressLearner, settings: ServeSettings | None = None
 ) -> FastAPI:
@@ -274,7 +262,7 @@ def create_app(
     learner = source
     if not isinstance(learner, ImpressLearner):
         learner = open_store(learner, readonly=True, progress=False)
-    service = Service(learner, settings.max_rows)
+    service = Service(learner)
     token = (settings.token or "").encode()
     # Predictions have their own threads, so that /health and /tasks never wait for them, and they
     # do not wait for inferences.
