@@ -16,7 +16,6 @@ from impresslearn.kernels import (
     row_bytes,
     unpack,
 )
-from toys import refused
 
 
 def plain_mix(bits, alpha, weight):
@@ -79,12 +78,3 @@ def test_unpack_undoes_pack_and_rows_are_padded_with_zeros(units, fan_in, seed, 
     assert (bits.dtype, bits.shape) == (torch.uint8, (2, units, row_bytes(fan_in)))
     assert torch.equal(unpack(bits, fan_in), mask)
     assert not unpack(bits, 8 * row_bytes(fan_in))[..., fan_in:].any()
-
-
-def test_tensors_that_do_not_belong_together_are_refused():
-    bits, alpha, weight, _ = draw(4, 3, 20)
-    for other in (bits[0], bits[:, :2], bits.int()):
-        refused(r"expected uint8 of shape \(masks, 3, 4\)", mix, other, alpha, weight)
-    for shape in ((), (5,), (3, 4), (4, 3, 1)):
-        refused(r"expected \(4,\) or \(4, 3\)", mix, bits, torch.ones(shape), weight)
-    refused("device of the bits, cpu, got meta", mix, bits, alpha.to("meta"), weight)

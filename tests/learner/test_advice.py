@@ -12,7 +12,7 @@ import torch
 import impresslearn as il
 from impresslearn.learner import advice as advice_module
 from impresslearn.learner.presets import PRESETS
-from toys import QUICK, blobs, lenet, pictures, refused
+from toys import QUICK, blobs, lenet, pictures
 
 TASKS = {f"task-{seed}": blobs(seed, count=120) for seed in range(4)}
 
@@ -102,8 +102,6 @@ def test_when_the_time_is_over_the_curve_has_what_was_tried(monkeypatch):
     assert set(found.skipped.values()) == {"max_seconds were over"}
     words = " ".join(repr(found).split())  # the line is wrapped
     assert "60 disjoint masks per unit (max_seconds were over)" in words
-    refused("no method could be tried: max_seconds were over", advice, max_seconds=0)
-    refused("no method could be tried: .*max_bytes = 3", advice, budgets=[3])
 
 
 def test_without_a_network_one_is_made_for_the_data():

@@ -217,9 +217,9 @@ def namespace() -> dict[str, Any]:
         if reply.status_code != 200:
             raise RequestError(f"{reply.status_code} {reply.json()['error']}")
 
-    def post(path: str, body: Any, kind: str = "application/json") -> None:
+    def post(path: str, body: Any, kind: str = "application/json", **headers: str) -> None:
         how = {"content": body} if isinstance(body, bytes) else {"json": body}
-        answer(client.post(path, headers={"Content-Type": kind}, **how))
+        answer(client.post(path, headers={"Content-Type": kind, **headers}, **how))
 
     closed, busy = (il.open_store("shop.impress", timeout=0.1, progress=False) for _ in range(2))
     closed.close()

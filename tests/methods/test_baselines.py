@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 import impresslearn as il
 from impresslearn.masks import random_bank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.methods import FineTuning, Hybrid, SupSup
-from toys import BASELINES, QUICK, blobs, lenet, pictures, quick_learner, refused, resnet
+from toys import BASELINES, QUICK, blobs, lenet, pictures, quick_learner, resnet
 
 STREAM = il.streams.permuted_digits(tasks=3, seed=0)
 CHANNELS = 4 * (1 + 4 + (4 + 1) * 2 + (4 + 1) * 4 + (4 + 1) * 8)
@@ -69,7 +68,6 @@ def test_the_hybrid_s_head_is_a_mask():
     assert hybrid.score(data, "a") > 0.8
     # 3 coefficients for each of two layers, and the mask of the head
     assert hybrid.tasks_["a"].bytes == 3 * 2 * 4 + head_bytes(hybrid, "a") + 2
-    refused("a body and a head", Hybrid, il.adapt(nn.Linear(4, 2), head="shared"))
 
 
 def test_the_hybrid_learns_its_basis_as_impresslearn_does():

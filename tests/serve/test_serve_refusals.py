@@ -53,9 +53,3 @@ def test_a_store_that_becomes_unreadable(direct, tmp_path):
     with TestClient(create_app(path)) as client:
         path.write_bytes(path.read_bytes()[:4096] + bytes(path.stat().st_size - 4096))
         problem(client.post("/predict", json=request()), 503)
-
-
-def test_a_compressed_body(client):
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    answer = client.post("/predict", content=b"", headers=headers)
-    assert "uncompressed" in problem(answer, 415)

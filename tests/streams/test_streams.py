@@ -47,7 +47,6 @@ def test_a_stream_is_a_sequence_that_travels_to_other_processes(stream):
     assert copy.names == stream.names
     assert torch.equal(copy[0].train.inputs, stream[0].train.inputs)
     refused("index out of range", stream.__getitem__, 5, error=IndexError)
-    refused("two tasks named 'task-1'", Stream, "toy", (stream[1], stream[1]))
 
 
 def test_pairs_of_anything_become_tasks():
@@ -75,10 +74,3 @@ def test_settings_are_chosen_on_what_is_held_out_of_the_training_examples():
     assert streamed.for_validation(0.2, seed=1)[0].test.labels.tolist() == held.labels.tolist()
     again = Stream("s", (task,)).for_validation(0.2, seed=2)[0].test
     assert held.inputs.tolist() != again.inputs.tolist()
-
-
-def test_a_class_without_examples_to_learn_from_is_told():
-    task = Task("t", (0, 1), lambda: Examples(torch.zeros(4, 1), np.array([0, 0, 0, 1])), load)
-    some, many = (Stream("s", (task,)).for_validation(each)[0] for each in (0.7, 0.9))
-    refused("task 't': .* leaves none of class 1 to learn from; hold out fewer", some.load_train)
-    refused("task 't': validation=0.9 of 4 examples is 4: leave both parts some", many.load_test)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from impresslearn.errors import InputError, NotLearnedWarning
+from impresslearn.errors import NotLearnedWarning
 from toys import FEATURES, blobs, quick_learner
 
 
@@ -36,9 +36,3 @@ def test_heads_learn_in_front_of_a_function(last, precision):
     learner.update_task("a", (inputs, labels)).learn_basis("b", (inputs, labels))
     for task in ("a", "b"):
         assert learner.score((inputs, labels), task) > 0.8
-
-
-def test_a_head_without_a_bias_cannot_start_above_a_relu():
-    module = nn.Sequential(nn.Linear(FEATURES, 24), nn.ReLU(), nn.Linear(24, 3, False), nn.ReLU())
-    with pytest.raises(InputError, match="its last layer has no bias to start above"):
-        quick_learner(il.adapt(module)).add_random_masks(3).learn_task("a", blobs(1))
