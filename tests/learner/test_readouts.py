@@ -1,4 +1,4 @@
-"""Readouts, for tasks with few labels: over the features under all masks, computed once."""
+"""Readouts, for tasks with few labels: over the features under each mask, computed once."""
 
 from __future__ import annotations
 

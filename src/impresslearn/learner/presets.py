@@ -248,7 +248,7 @@ PRESETS = {
     ),
     "few_labels": Preset(
         'A network with head="own" and few examples per task: a coded linear readout of the '
-        "features under all masks of its bank, or of the network's own features",
+        "features under each mask of its bank, or of the network's own features",
         gain=2.0,
         own_head=True,
         more={"granularity": "readout", "precision": "coded", "bit_price": 0.001, "max_bytes": 500},

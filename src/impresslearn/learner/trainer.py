@@ -186,7 +186,7 @@ class Trainer:
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
-        """Learns the projection of features under every mask that later readouts use."""
+        """Learns the projection of features that later readouts use."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         if not self._closed_form and not self._staged:
