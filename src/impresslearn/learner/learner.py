@@ -1,7 +1,7 @@
 """`ImpressLearner`: one frozen network, a bank of masks, and any number of tasks.
 
 `learn_basis` trains a mask and adds it to the bank; `learn_task` learns coefficients of the masks;
-neither changes what an earlier task uses. If a method raises an error, the learner does not change.
+neither changes what an earlier task uses. A task whose learning fails is not kept.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ImpressLearner(ReadOnlySettings):
       "uniform".
     - granularity: the numbers that a task learns. "layer": one coefficient per mask and layer (the
       paper). "unit": one per mask and output unit. "weight": one integer per weight, without masks;
-      needs precision="coded". "readout": a linear head over the features under all masks.
+      needs precision="coded". "readout": a linear head over the features under each mask.
       `register_parametrisation` adds more.
     - output_scale: whether masks also get a learned scale per output unit.
     - precision: what coefficients are rounded to, stored and used in: float32, float16, int8, int5,
@@ -340,12 +340,12 @@ class ImpressLearner(ReadOnlySettings):
           nothing differs) or "skip".
 
         Returns by name "new", "version 2", "unchanged", "skipped", or the error of a task that was
-        not added; the others are.
+        not added; it stops no other task.
         """
         return commit_encoded(self._store, tasks, on_conflict)
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
-        """Learns the principal components of the features under all masks, for readouts.
+        """Learns the principal components of the features that readouts read.
 
         Readouts learned from now on read these components and become smaller.
 
@@ -455,10 +455,10 @@ class ImpressLearner(ReadOnlySettings):
     ) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
 
-        - method: "auto", "exhaustive" (runs every task), "one_shot" (as published for SupSup) or
+        - method: "auto", "exhaustive" (runs every task), "one_shot" (SupSup's search) or
           "alpha" (the ImpressLearn paper). "auto" also runs every task, except that among more than
-          256 over a pretrained network it runs the 64 nearest to the inputs; the others get
-          probability 0.
+          256 over a pretrained network it runs the 64 nearest to the inputs; the posterior
+          omits the others.
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
@@ -470,7 +470,7 @@ class ImpressLearner(ReadOnlySettings):
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
 
-        - among: as in `infer_task`. It uses "auto", with the 16 tasks nearest to each input.
+        - among: as in `infer_task`. Where "auto" runs 64 tasks, this runs 16 per input.
         """
         arguments = self._inference_arguments(inputs, among, among == "all", one_by_one=True)
         candidates, values, about = arguments
