@@ -237,7 +237,7 @@ def single_inputs(path: Path) -> Rows:
 
 def searches(path: Path) -> Rows:
     """How often each way to infer the task finds it, and in how many seconds."""
-    names = {"exhaustive": "every task run", "one_shot": "one-shot as published"}
+    names = {"exhaustive": "every task run", "one_shot": "one-shot"}
     yield ["inputs of", "tasks", "inputs", *names.values()]
     rows = having(read_rows(path), kind="search")
     for benchmark, tasks, inputs in dict.fromkeys(

@@ -93,7 +93,7 @@ class SupSup(ReadOnlySettings):
     def infer_task(self, inputs: Any, **settings: Any) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), as `ImpressLearner` infers it.
 
-        - settings: as there; SupSup's paper uses `method="one_shot"`
+        - settings: as there; SupSup's paper: `method="one_shot", objective="entropy"`
         """
         return self._learner.infer_task(inputs, **settings)
 
