@@ -3,7 +3,7 @@
 `exhaustive` runs every task on the inputs and judges it by its own predictions. It was at least as
 accurate as every other method wherever it was measured, so "auto" uses it (`ImpressLearner` may
 shortlist tasks first). The others follow the predictions of the tasks' superposition: `one_shot`
-takes the task of the most negative gradient at equal shares, as published (Wortsman et al. 2020);
+takes the task of the most negative gradient at equal shares (Wortsman et al. 2020);
 `alpha` optimises the shares per layer (the ImpressLearn paper), runs the best sixteen tasks, and
 also returns the mixture it found. A judged task competes with "unknown" (no task), by the entropy
 and distance thresholds in its profile.
@@ -71,7 +71,7 @@ FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
 # The share of a likelihood ratio that counts, as features are not Gaussian, and a temperature that
 # gives predictions little weight: they know less about one input.
 RATIO_WEIGHT, RATIO_TEMPERATURE = 0.25, 1.0
-# Log odds of "unknown" one width beyond its threshold.
+# Log odds of "unknown" one width beyond a threshold.
 UNKNOWN_SLOPE = 3.0
 
 
@@ -80,8 +80,8 @@ class TaskGuess:
     """The verdict on a batch of unlabelled inputs.
 
     - best: the most likely task.
-    - posterior: task -> probability; with `unknown_probability` they add up to 1. Tasks that were
-      not run have 0.
+    - posterior: task -> probability; with `unknown_probability` they add up to 1. With "alpha" all
+      but the best 16 have 0.
     - unknown_probability: that the inputs belong to none of the tasks.
     - method: how it was found.
     - mixture: for method "alpha" the optimised weights, or the best task's if they fit better.
@@ -350,9 +350,9 @@ def _losses_and_log_odds(
     one. Both are multiplied by √size, as a batch's inputs are not independent. With few features
     the mismatch is multiplied by size and `FEW_FEATURES_WEIGHT` instead.
 
-    Evidence for "none": the inputs look foreign, or the task's entropy on them is nearer to its
-    entropy on shuffled inputs. With few features entropy is ignored: linear readouts are often
-    unsure of their own rows. Without a profile, "none" is impossible.
+    Evidence for "none": the inputs look foreign, or the task's entropy on them is above its
+    threshold. With few features entropy is ignored: linear readouts are often unsure of their own
+    rows. Without a profile, "none" is impossible.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))
