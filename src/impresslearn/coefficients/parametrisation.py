@@ -1,9 +1,9 @@
 """What a task learns. A parametrisation is one object that says which tensors a task keeps.
 
-A task combines up to three of them: (1) `masks`, `multipliers` or a `readout`; (2) its own head;
-(3) changes of norms and biases (both in `deltas`). Training, rounding, counting and the store loop
+A task combines up to three of them: (1) `masks` or `multipliers`; (2) a `readout` or a head of
+its own; (3) changes of norms and biases (`deltas`). Training, rounding, counting and the store loop
 over `Parametrisation.layout` and read the class attributes below. A new parametrisation is
-one file and one `register_parametrisation`; the registered name is then a value of the learner's
+one file and one `register_parametrisation`; its `makers` name new values of the learner's
 setting `granularity`.
 """
 
@@ -38,7 +38,7 @@ CODED_SPEED = 10.0
 class CoefficientSpec:
     """The kind of numbers that a task learns.
 
-    - granularity: name of a registered parametrisation: "layer", "unit", "weight" or "readout".
+    - granularity: "layer", "unit", "weight", "readout", or a name that was registered.
     - output_scale: whether masks also get a learned scale per output unit.
     - bit_price: None for real numbers; otherwise numbers are integers on a grid, and one bit of
       their code costs this number of bits of the examples' cross-entropy (the weight λ of
@@ -46,7 +46,7 @@ class CoefficientSpec:
     - residual: whether masks change the network's own weights, W ⊙ (1 + Σ α M).
     - tune: small parameters to learn too: "norm" for scales and shifts of norms, "bias".
 
-    `parametrisation` acts on the weights; heads and small parameters are separate.
+    `parametrisation` is what `granularity` names; heads and small parameters are separate.
     Raises InputError for settings that it cannot use.
     """
 
@@ -124,7 +124,7 @@ class Parametrisation(ABC):
 
     @classmethod
     def mixes_masks(cls) -> bool:
-        """Whether its tensors hold such coefficients."""
+        """Whether its tensors mix masks."""
         return cls.mixture is not Parametrisation.mixture
 
     def integers(
@@ -150,7 +150,7 @@ class Coefficients:
 
     @property
     def residual(self) -> bool:
-        """Whether they change the network's own weights."""
+        """Whether they start from the network itself."""
         return any(getattr(part, "residual", False) for part in self.parts)
 
     @property
@@ -279,7 +279,7 @@ def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...
     """The parametrisations of `to_plain`. Raises StoreError for an unregistered kind."""
     parts = []
     for settings in plain:
-        # JSON has no tuples, and frozen dataclasses hold nothing else.
+        # JSON makes lists of tuples; these dataclasses hold no lists.
         pairs = settings.items()
         fields = {name: tuple(v) if isinstance(v, list) else v for name, v in pairs}
         if (kind := _KINDS.get(str(fields.pop("kind")))) is None:
