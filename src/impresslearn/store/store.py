@@ -264,7 +264,7 @@ class Store:
 
     def commit_projection(self, projection: Projection) -> int:
         """Keeps a projection for later readouts; returns its number."""
-        self.commit_masks(())  # also masks that the bank had from the start
+        self.commit_masks(())  # writes masks that the bank had from the start
         with self.committing, self.database.transaction():
             return self.rows.add_projection(projection)
 
