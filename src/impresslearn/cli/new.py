@@ -99,8 +99,8 @@ def new(
     made = learner.backbone
     outputs = f"{made.num_classes} outputs" if made.most_classes else "a head for each task"
     echo(f"created {store}: {made.name}, {outputs}, {made.num_maskable:,} weights")
-    needs_masks = learner.settings.granularity != "weight" and not learner.settings.staged
-    if needs_masks and not len(learner.bank_):
+    needs_masks = learner.settings.granularity not in ("weight", "readout")
+    if needs_masks and not learner.settings.staged and not len(learner.bank_):
         line = "the bank is empty: give `new` --masks 20, or learn the first tasks with --basis"
         shared.info(line)
 
