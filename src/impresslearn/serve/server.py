@@ -323,6 +323,8 @@ def create_app(
             return compute(parse(model, *item)).model_dump_json()
 
         def together(items: Sequence[Item]) -> list[str]:
+            if sum(len(body) for _, body in items) > settings.max_bytes:
+                raise InputError("these requests are too large to share a pass")
             answers = compute_all([parse(model, *item) for item in items])
             return [answer.model_dump_json() for answer in answers]
 
