@@ -135,6 +135,34 @@ def test_what_waits_is_computed_together_and_what_fails_fails_alone():
     pool.shutdown()
 
 
+def test_who_leaves_while_others_are_computed_disturbs_none():
+    pool, free, hold = (
+        BoundedPool("test", threads=2, waiting=8),
+        threading.Event(),
+        threading.Event(),
+    )
+
+    def together(items):
+        assert hold.wait(30)
+        return items
+
+    async def ask():
+        busy = [asyncio.create_task(pool.run(Client(), lambda: free.wait(30))) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        runs = [asyncio.create_task(pool.run_together(Client(), i, abs, together)) for i in "ab"]
+        await asyncio.sleep(0.05)
+        free.set()
+        await asyncio.gather(*busy)
+        await asyncio.sleep(0.1)
+        runs[1].cancel()  # it waits for what the other's thread computes
+        await asyncio.sleep(0.05)
+        hold.set()
+        return await asyncio.wait_for(runs[0], 10)
+
+    assert asyncio.run(ask()) == "a"
+    pool.shutdown()
+
+
 def test_requests_answered_together_get_the_answers_of_each(direct):
     service = Service(direct)
     rows = torch.randn(6, 16).numpy()

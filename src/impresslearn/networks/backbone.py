@@ -331,7 +331,7 @@ class Backbone(ReadOnlySettings):
         """Raises InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
         wanted = self.input_shape
         if isinstance(inputs, Features):
-            line = 'features serve tasks that are only a head, such as those of preset "few_labels"'
+            line = "only tasks that are a head alone, as of the preset few_labels, read features"
             raise InputError(f"{line}; give the inputs themselves")
         if isinstance(inputs, Inputs) and wanted is None:
             return

@@ -69,16 +69,16 @@ class BoundedPool:
     ) -> Any:
         """As `run`, of what `alone` gives for the item; `together` is for all items that wait."""
         answer: Future[Any] = Future()
-        entry = item, answer
-        self._items.append(entry)
+        self._items.append(entry := (item, answer))
 
         def take() -> None:
             stopping.set(self._ended.is_set)  # other clients wait for it, too
             with self._taking:
                 count = min(len(self._items), MOST_TOGETHER)
                 taken = [self._items.popleft() for _ in range(count)]
+            taken = [each for each in taken if each[1].set_running_or_notify_cancel()]
             results: list[Any] = []
-            if count > 1:
+            if len(taken) > 1:
                 with suppress(Exception):  # one by one says which of them fails
                     results = together([item for item, _ in taken])
             for number, (item, future) in enumerate(taken):

@@ -101,7 +101,7 @@ class StoredTask(TaskInfo):
 
     @cached_property
     def profile(self) -> TaskProfile | FeatureProfile | None:
-        """What it knows of its own inputs; predictions do without."""
+        """How it recognises its own inputs, which predictions do not need."""
         content, kind = self.encoded_profile
         if content is None:
             return None
