@@ -110,12 +110,10 @@ def test_what_waits_is_computed_together_and_what_fails_fails_alone():
     pool, free, calls = BoundedPool("test", threads=1, waiting=8), threading.Event(), []
 
     def alone(item):
-        calls.append(item)
-        return 1 / item
+        return calls.append(item) or 1 / item
 
     def together(items):
-        calls.append(items)
-        return [1 / item for item in items]
+        return calls.append(items) or [1 / item for item in items]
 
     async def ask(*items) -> list:
         free.clear()
@@ -142,14 +140,13 @@ def test_who_leaves_while_others_are_computed_disturbs_none():
         threading.Event(),
     )
 
-    def together(items):
-        assert hold.wait(30)
-        return items
+    def wait(items):
+        return hold.wait(30) and items
 
     async def ask():
         busy = [asyncio.create_task(pool.run(Client(), lambda: free.wait(30))) for _ in range(2)]
-        await asyncio.sleep(0.05)
-        runs = [asyncio.create_task(pool.run_together(Client(), i, abs, together)) for i in "ab"]
+        both = ("a", abs, wait), ("b", abs, wait)
+        runs = [asyncio.create_task(pool.run_together(Client(), *each)) for each in both]
         await asyncio.sleep(0.05)
         free.set()
         await asyncio.gather(*busy)
