@@ -61,7 +61,7 @@ class StoredStatistics:
         return len(self.content)
 
 
-def store_statistics(
+def round_statistics(
     backbone: Backbone,
     gathered: Statistics,
     precision: str,

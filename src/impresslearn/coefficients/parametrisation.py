@@ -209,10 +209,10 @@ class StoredCoefficients:
         return Coefficients(self.parts, grouped(moved, layouts), self.num_masks, grids)
 
 
-def store_coefficients(
+def round_coefficients(
     coefficients: Coefficients, precision: str, backbone: Backbone, num_classes: int
 ) -> StoredCoefficients:
-    """Rounds coefficients to a precision. Raises as `encode_tensors`."""
+    """Rounds coefficients to a precision, as bytes. Raises as `encode_tensors`."""
     parts, num_masks = coefficients.parts, coefficients.num_masks
     layouts = list(chain(*layouts_of(parts, backbone, num_masks, num_classes)))
     content = encode_tensors(coefficients.tensors(), layouts, precision, coefficients.grids)

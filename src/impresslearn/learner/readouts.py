@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from impresslearn.coefficients.learning import Budget
-from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients, task_weights
+from impresslearn.coefficients.parametrisation import Coefficients, round_coefficients, task_weights
 from impresslearn.coefficients.quantisation import Grids
 from impresslearn.coefficients.readout import (
     COMPONENTS,
@@ -327,7 +327,7 @@ class TaskReadout:
 
     def _size(self, learned: Coefficients) -> int:
         classes = len(self._classes)
-        return store_coefficients(learned, "coded", self._store.backbone, classes).nbytes
+        return round_coefficients(learned, "coded", self._store.backbone, classes).nbytes
 
     def _head(self, learned: Coefficients) -> list[Tensor]:
         """The weights (f, K) of a readout, and perhaps its bias (K,)."""

@@ -19,7 +19,7 @@ from impresslearn.checks import (
     check_seed,
 )
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
-from impresslearn.coefficients.norm_statistics import store_statistics
+from impresslearn.coefficients.norm_statistics import round_statistics
 from impresslearn.coefficients.quantisation import PRECISIONS, check_largest, rounded_tensors
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
@@ -169,7 +169,7 @@ class FineTuning(ReadOnlySettings):
         breakdown = {"weights": size, "statistics": 0, "labels": label_map_bytes(classes)}
         statistics = None
         if phase.statistics is not None:
-            stored = store_statistics(
+            stored = round_statistics(
                 self.backbone, phase.statistics, self.precision, weights, examples
             )
             statistics, breakdown["statistics"] = stored.values, stored.nbytes

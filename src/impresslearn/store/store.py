@@ -21,10 +21,10 @@ from impresslearn.coefficients.deltas import Head, head_coefficients, head_weigh
 from impresslearn.coefficients.masks import equal_alphas, masked_weights, mix, mixture_of
 from impresslearn.coefficients.norm_statistics import (
     restore_statistics,
+    round_statistics,
     statistics_bytes,
-    store_statistics,
 )
-from impresslearn.coefficients.parametrisation import Coefficients, store_coefficients, task_weights
+from impresslearn.coefficients.parametrisation import Coefficients, round_coefficients, task_weights
 from impresslearn.coefficients.readout import Projection, Readout, over_features
 from impresslearn.data import Features, inputs_behind
 from impresslearn.errors import InputError, StoreError, TrainingError
@@ -209,7 +209,7 @@ class Store:
         weights = {layer: backbone.weights[layer] * bits for layer, bits in mask.items()}
         if head:
             coefficients, classes = head_coefficients(head), len(run.classes)
-            stored = store_coefficients(coefficients, precision, backbone, classes)
+            stored = round_coefficients(coefficients, precision, backbone, classes)
             weights |= head_weights(backbone, stored.restore(backbone).head)
         packed = []
         for mask_name, bits in masks.items():
@@ -238,7 +238,7 @@ class Store:
 
         Raises InputError if another process has updated or removed the task since learning began.
         """
-        stored = store_coefficients(coefficients, precision, self.backbone, len(run.classes))
+        stored = round_coefficients(coefficients, precision, self.backbone, len(run.classes))
         version = 1 if replaced is None else replaced.version + 1
         row = task_row(name, run, how_learned, coefficients.num_masks, stored, version=version)
         draft = self.rows.decode(row)
@@ -344,7 +344,7 @@ class Store:
         backbone, statistics = self.backbone, None
         if run.phase.statistics is not None and backbone.has_task_statistics:
             gathered = run.phase.statistics
-            statistics = store_statistics(backbone, gathered, precision, view.weights, run.examples)
+            statistics = round_statistics(backbone, gathered, precision, view.weights, run.examples)
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = profiled = run.examples.inputs_at(places)
