@@ -1,5 +1,6 @@
 """A learner's verbs: what is learned, what comes back, and what a seed decides."""
 
+import math
 import warnings
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 
 from impresslearn import Recipe, adapt, streams
 from impresslearn.coefficients.masks import equal_alphas, mix
-from impresslearn.errors import NotLearnedWarning
+from impresslearn.errors import NotLearnedWarning, TrainingError
+from impresslearn.store import Store
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, same
 
 LABEL_SETS = {  # labels, and the bytes that a task keeps for them
@@ -138,3 +140,16 @@ def test_a_task_that_was_not_learned_is_told_of(verb, hint, settings):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quick_learner().add_random_masks(12).learn_task("a", blobs())
+
+
+def test_a_task_whose_outputs_are_not_finite_is_not_kept(monkeypatch):
+    learner = quick_learner().add_random_masks(3)
+    made = Store._weights
+
+    def spoiled(self, task):
+        return {name: values * math.nan for name, values in made(self, task).items()}
+
+    monkeypatch.setattr(Store, "_weights", spoiled)
+    with pytest.raises(TrainingError, match="NaN or infinite"):
+        learner.learn_task("a", blobs(1))
+    assert not len(learner.tasks_)
