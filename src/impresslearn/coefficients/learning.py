@@ -40,7 +40,7 @@ COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
 
-# A budget is looked at this often in a training.
+# A training has this number of intervals; at each, after the warm-up, a budget is looked at.
 CONTROLS = 60
 # Proportional and integral gain of the logarithm of the price. Numbers follow the price late: an
 # integral alone would overshoot.
@@ -57,8 +57,7 @@ class Budget:
 
     - max_bytes: of the code of all numbers.
     - price: of a bit, at least; in the end the last one.
-    - excess: how far the code was above max_bytes in the end, as a share of it, before the smallest
-      numbers were taken out.
+    - excess: how far the code ended above max_bytes, as a share of it, before any dead zone.
     """
 
     max_bytes: int

@@ -94,7 +94,7 @@ class Parametrisation(ABC):
     - uses_masks: whether it needs a bank.
     - closed_form: whether a task is fitted without gradients (`readout`).
     - is_sparse: whether its layouts are sparse and it brings its own `integers`.
-    - price_warmup: the share of the steps over which the price of bits rises from zero.
+    - price_warmup: the share of a new task's steps over which the price of bits rises from zero.
     """
 
     kind: ClassVar[str]
@@ -118,7 +118,7 @@ class Parametrisation(ABC):
     def mixture(self, tensors: Tensors) -> Mixture:
         """Coefficients of masks, (N,) or (N, units) per layer, and scales per layer, if any.
 
-        The penalty of eq. 2, charts and the inference of tasks side by side read them.
+        The penalty of eq. 2, charts and inference side by side read it; leave it out for others.
         """
         return (), None
 

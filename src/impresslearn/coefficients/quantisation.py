@@ -4,8 +4,8 @@ float32 and float16 keep plain floats. Under int8, int5 and int4 each column of 
 float16 step, the one of least squared error; tensors around one also subtract a float16 offset.
 Under "coded" every tensor has one step and offset of a few bits, and its integers are entropy-coded
 (`coding`): either the integers that training found (`quantized_parameters`) or, for other numbers,
-integers from -7 to 7. A tensor that learned nothing costs about a bit, and a task that learned
-nothing no byte. A learner always predicts with the decoded numbers, never with the unrounded ones.
+integers mostly from -7 to 7. A tensor that learned nothing costs about a bit, and a task that only
+has such tensors no byte. A learner always predicts with the decoded numbers, never with others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # from most to fewest bits
-# The largest integers; under "coded" only of numbers that training did not leave on a grid.
+# The largest integers; under "coded" they only choose the step of numbers without a grid.
 _TOPS = {"int8": 127, "int5": 15, "int4": 7, "coded": 7}
 OF_ANOTHER = "coefficients of another network"
 
@@ -76,7 +76,7 @@ def encode_tensors(
 
     - tensors: floats of any device, in the order of `layouts`.
     - grids: under "coded" the grid of each tensor that training left them on; None finds one.
-    - largest: under "coded" without grids the largest integer, 7 by default.
+    - largest: under "coded" without grids the integer that chooses the step, 7 by default.
 
     Raises InputError for an unknown precision, for values that are not finite, and for values or
     steps that are too large for float16.

@@ -1,8 +1,8 @@
 """Which task is this? Task inference without labels or a task name (SupSup's GN setting).
 
-`exhaustive` runs every task on the inputs and judges it by its own predictions. It was at least as
-accurate as every other method wherever it was measured, so "auto" uses it (`ImpressLearner` may
-shortlist tasks first). The others follow the predictions of the tasks' superposition: `one_shot`
+`exhaustive` runs every task and judges it by its predictions and its profile (a class map decides
+alone). It was at least as accurate as the others wherever measured, so "auto" uses it, on the
+nearest of very many tasks. The others follow the tasks' superposition: `one_shot`
 takes the task of the most negative gradient at equal shares (Wortsman et al. 2020);
 `alpha` optimises the shares per layer (the ImpressLearn paper), runs the best sixteen tasks, and
 also returns the mixture it found. A judged task competes with "unknown" (no task), by the entropy

@@ -88,8 +88,8 @@ class ImpressLearner(ReadOnlySettings):
     - fold_after: fraction of the training steps in which batch norms use batch statistics. Training
       then folds the running statistics into the tuned scales and shifts. 0 turns this off.
     - max_bytes: limit on a learned task; training adjusts the price of bits to fit it.
-    - staged: whether a task begins with a coded readout of the frozen network's features, and then
-      changes the network unless that raises held-out loss by over a standard error.
+    - staged: whether a task begins with a coded readout of the frozen network's features. Five
+      sixths of 60 examples or more may then change the network, if the others say that it pays.
     - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
     - cache_bytes: memory for the weights of recently used tasks, in bytes.
 
@@ -256,7 +256,7 @@ class ImpressLearner(ReadOnlySettings):
     def learn_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a new task's coefficients over the masks that the bank holds now.
+        """Learns a new task over the masks in the bank now, or at the last `learn_features`.
 
         - data: anything that `as_examples` takes; a few labelled examples suffice.
         - name, seed, note: as in `learn_basis`.
@@ -347,7 +347,7 @@ class ImpressLearner(ReadOnlySettings):
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
         """Learns the principal components of the features that readouts read.
 
-        Readouts learned from now on read these components and become smaller.
+        Unless max_bytes is ample, later readouts read these components and become smaller.
 
         - data: as in `learn_task`, of tasks like those to come; 600 inputs in all, from a dozen
           tasks, suffice; labels are ignored.
@@ -453,7 +453,7 @@ class ImpressLearner(ReadOnlySettings):
         among: str | Sequence[str] = "all",
         **settings: Any,
     ) -> TaskGuess:
-        """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
+        """The task of unlabelled inputs (n, ...), n >= 1, all of one task; it judges up to 256.
 
         - method: "auto", "exhaustive" (runs every task), "one_shot" (SupSup's search) or
           "alpha" (the ImpressLearn paper). "auto" also runs every task, except that among more than

@@ -1,6 +1,6 @@
 """Learns masks, coefficients and readouts: data checked, numbers optimised, the result committed.
 
-Nothing is committed unless it was learned to its end.
+No task is committed before it is learned to its end; what all tasks share of its features may be.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ class Store:
                     if row is not None and row.same_numbers(versions[-1]):
                         return
                 first = len(bank)
-                # In memory, masks are encoded only when they are saved: encoding is slow.
+                # Encoding is slow: in memory, masks of no task are encoded when they are saved.
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:

@@ -61,7 +61,7 @@ class TaskInfo:
     - role: "basis" (owns a mask of the bank) or "learned" (has coefficients only).
     - classes: its labels, in the order of its outputs.
     - num_masks: the number of masks, from the start of the bank, that it needs.
-    - bytes: size in a store of everything that only this task needs.
+    - bytes: size of all that only this task needs, without its name, history and index in a store.
     - breakdown: the bytes of the mask (coded), coefficients, norm statistics, labels, and the
       profile that task inference recognises the task by.
     - history: how it was learned ("recipe", "metrics", "created_at"); not needed to predict.
