@@ -105,6 +105,16 @@ def test_a_version_that_is_damaged_or_another_is_one_line(path, change):
     refused(message, il.load, path, error=il.StoreError)
 
 
+def test_the_projection_that_tasks_share_is_verified_too(tmp_path):
+    learner = quick_learner(lenet(head="own"), granularity="readout").add_random_masks(2)
+    learner.learn_features(blobs(1), dimensions=4).learn_task("a", blobs())
+    learner.save(path := tmp_path / "a.impress")
+    with sql(path) as connection:
+        connection.execute("UPDATE projections SET checksum = randomblob(8)")
+    for check in (verify_store, il.load):
+        refused("is not what was written", check, path, error=il.StoreError)
+
+
 def test_a_part_is_saved_with_the_masks_of_all_versions(tmp_path):
     backbone = lenet(head="own")
     learner = quick_learner(backbone, granularity="readout").add_random_masks(2)

@@ -196,7 +196,7 @@ class Database:
         column = "number" if table == "projections" else "name"
         row = self.row(f"SELECT content, checksum FROM {table} WHERE {column} = ?", key)
         if row is None or checksum(row[0]) != row[1]:
-            raise self.damaged(f"its {table} {key!r} is not what was written")
+            raise self.damaged(f"row {key!r} of its {table} is not what was written")
         return row[0]
 
     def write(self, sql: str, *values: Any) -> sqlite3.Cursor:

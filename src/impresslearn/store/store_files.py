@@ -86,8 +86,12 @@ def open_file(
         bank = MaskBank(backbone.layers, backbone.device)
         store = Store(backbone, bank, cache_bytes, database)
         if in_memory:
+            store.catch_up()
             for row in store.rows.task_rows():
                 store.check_masks_of(row)
+            for table, column in (("meta", "name"), ("projections", "number")):
+                for (key,) in database.rows(f"SELECT {column} FROM {table}"):
+                    database.content(table, key)
             with database.transaction():
                 database.write("DELETE FROM tensors")  # the network has them
         return store, head["settings"]
