@@ -24,7 +24,7 @@ from impresslearn.errors import NotLearnedWarning, TrainingError
 from impresslearn.files import write_file
 from impresslearn.methods.comparing import in_processes
 
-NAMED = ("task", "sparsity", "seed", "labels", "method")  # settings that an error names a job by
+NAMED = ("task", "sparsity", "seed", "labels", "method")  # settings that errors name a job by
 HERE = Path(__file__).parent
 # The code that results depend on.
 SOURCES = (Path(impresslearn.__file__).parent, HERE / "work", HERE / "rivals", HERE / "streams")
@@ -32,7 +32,7 @@ SOURCES = (Path(impresslearn.__file__).parent, HERE / "work", HERE / "rivals", H
 
 @dataclass(frozen=True)
 class JobContext:
-    """Where a job runs. Nothing here changes its result."""
+    """Where a job runs: the folder of data sets, and the device."""
 
     data: str = "data"
     device: str = "cpu"
@@ -42,8 +42,8 @@ class JobContext:
 class Outcome:
     """The result of a job.
 
-    - values: plain and finite
-    - blob: a trained mask, where the job made one
+    - values: JSON values, finite
+    - blob: the mask or network of a job that trains one
     - seconds: how long the job ran
     """
 
@@ -59,8 +59,8 @@ JobFunction = Callable[[Mapping[str, Any], Sequence[Outcome], JobContext], Outco
 class Job:
     """One piece of work.
 
-    - function: gets the settings, the outcomes of `needs` in their order, and the place
-    - settings: plain values
+    - function: takes the settings, the outcomes of `needs` in their order, and a `JobContext`
+    - settings: JSON values
     - needs: jobs that run before this one
     """
 
@@ -71,7 +71,7 @@ class Job:
     @cached_property
     def key(self) -> str:
         """32 hex digits for the function's name, the settings and the keys of the needed jobs."""
-        # So the same mask is trained once, whichever figures ask for it.
+        # Equal jobs of several figures have one key, so that a mask is trained once.
         needs = [need.key for need in self.needs]
         content = [self.function.__name__, dict(self.settings), needs]
         text = json.dumps(content, sort_keys=True, allow_nan=False)
@@ -87,7 +87,7 @@ class Cache:
     """A folder with one JSON file per finished job.
 
     - folder: made when the first result is kept
-    - device: other devices, versions of torch and code have other folders
+    - device: each device, version of torch and version of the code has a folder
     """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
@@ -152,21 +152,21 @@ def run_jobs(
     backend: str = "loky",
     advance: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs the jobs that are not in the cache, and what they need, and keeps their outcomes.
+    """Runs the jobs, and the jobs that they need, unless cached, and saves their outcomes.
 
     - workers: jobs that run at the same time, by default one per core
     - backend: "loky", processes of this machine, or "ray", a Ray cluster
     - advance: called after each job
 
-    Raises the error of a job; results that were there by then are kept.
+    Raises the error of a job; outcomes saved before it stay in the cache.
     """
     waiting = cache.missing(in_order(jobs))
     while waiting:
         keys = {job.key for job in waiting}
-        # Those whose needs are done; few jobs need others, and these need none.
+        # Jobs whose needs are done. Two rounds do: jobs that others need have no needs themselves.
         ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)]
         for job, outcome in _work(ready, cache, place, workers or cpu_count(), backend):
-            # At once: a killed run loses the running jobs alone, and goes on with the rest.
+            # Saved at once, so that a killed run loses only the jobs that are running.
             cache.save(job, outcome)
             advance()
         done = {job.key for job in ready}
@@ -176,7 +176,7 @@ def run_jobs(
 def _work(
     jobs: Sequence[Job], cache: Cache, place: JobContext, workers: int, backend: str
 ) -> Iterator[tuple[Job, Outcome]]:
-    """The jobs with their outcomes, as soon as each is there."""
+    """Runs independent jobs; yields each with its outcome when it is done."""
     # Joblib's Ray backend returns whole lists, so a killed run loses one batch of them.
     size = workers if backend == "ray" else max(1, len(jobs))
     for start in range(0, len(jobs), size):
@@ -194,7 +194,7 @@ def _numbered(
 
 
 def run_job(job: Job, needs: Sequence[Outcome], place: JobContext) -> Outcome:
-    """The outcome of a job, worked out on one thread.
+    """Runs a job on one thread and returns its outcome.
 
     Raises what the job raises, and TrainingError that names the job for a result that is not
     finite.

@@ -33,16 +33,16 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 
-# Coded mixtures start with weights of at most this times sqrt(2 / fan_in) (root mean square).
+# Coded mixtures start with an RMS weight of at most this times sqrt(2 / fan_in), He's initial RMS.
 FIRST_GAIN = 0.5
 FIRST_STEP = 0.5  # the first step of coded alphas, as a share of the weights at the start
 FIRST_SCALE_STEP = 0.1
 # The first step of alphas that change pretrained weights, as a share of these.
 RESIDUAL_STEP = 0.05
-# The speed of coded alphas of single output units: there are many, and each sees few weights.
+# `Start.speed` of coded alphas per output unit: there are many, and each scales few weights.
 SPEED_PER_OUTPUT_UNIT = 2.5
 TINY = 1e-30
-EMPTY = "the bank is empty; first learn_basis or add_random_masks (learn --basis, new --masks)"
+EMPTY = "the bank is empty; call learn_basis or add_random_masks (or: learn --basis, new --masks)"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class MaskMixture(Parametrisation):
     uses_masks = True
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
-        """An alpha per layer, then a scale per layer."""
+        """The alphas of each layer, then the scales of each layer."""
         tensors = []
         for layer in backbone.layers:
             shape = (num_masks, layer.units) if self.per_unit else (num_masks,)
@@ -75,8 +75,8 @@ class MaskMixture(Parametrisation):
     def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
         """Equal alphas: 1/N, or 0 if residual; scales start at 1.
 
-        Coded alphas start so that the RMS weight of a layer is the backbone's, or FIRST_GAIN times
-        He's where that is smaller. With `residual` they start at zero.
+        Coded alphas start so that a layer has the RMS weight of the backbone, or FIRST_GAIN times
+        the RMS of He's initialisation if that is less. With `residual` they start at zero.
         """
         if num_masks < 1:
             raise InputError(EMPTY)
@@ -99,7 +99,7 @@ class MaskMixture(Parametrisation):
 
     @torch.no_grad()
     def _coded_start(self, backbone: Backbone, bank: MaskBank, num_masks: int) -> list[Start]:
-        """Start values and steps that allow for the number of masks that cover each weight."""
+        """Start values and steps; steps are smaller where more masks cover each weight."""
         # Alphas that change trained weights move fast even per unit: they start from good weights.
         slow = self.per_unit and not self.residual
         speed = SPEED_PER_OUTPUT_UNIT if slow else CODED_SPEED
@@ -109,9 +109,9 @@ class MaskMixture(Parametrisation):
         for number, layer in enumerate(bank.layers):
             size = max(_rms(backbone.weights[layer.name]), TINY)
             wanted = min(size, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
-            met = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
-            # Steps of alphas that meet in a weight add up as independent numbers do.
-            root = math.sqrt(max(met, 1 / layer.numel))
+            covering = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
+            # The steps of all masks that cover a weight add up as independent numbers do.
+            root = math.sqrt(max(covering, 1 / layer.numel))
             if self.residual:
                 starts.append(Start(0.0, RESIDUAL_STEP / root, speed))
                 continue
@@ -132,7 +132,7 @@ def mix(
     - frozen: the backbone's maskable weights by layer name.
     - alphas: (N,) or (N, units) per layer; scales: (units,) per layer; residual: see `MaskMixture`.
 
-    Raises InputError for more masks than there are.
+    Raises InputError for more alphas than the bank has masks.
     """
     weights = [frozen[layer.name] for layer in bank.layers]
     bits = [bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]

@@ -1,7 +1,7 @@
 """Which task is this? Task inference without labels or a task name (SupSup's GN setting).
 
 `exhaustive` runs every task and judges it by its predictions and its profile (a class map decides
-alone). It was at least as accurate as the others wherever measured, so "auto" uses it, on the
+alone). It was at least as accurate as the others in all measurements, so "auto" uses it, on the
 nearest of very many tasks. The others follow the tasks' superposition: `one_shot`
 takes the task of the most negative gradient at equal shares (Wortsman et al. 2020);
 `alpha` optimises the shares per layer (the ImpressLearn paper), runs the best sixteen tasks, and
@@ -56,22 +56,22 @@ ALPHA_RECIPE = Recipe(
 # Tasks that are run after α-optimisation: its shares are unreliable for small batches.
 ALPHA_SHORTLIST = 16
 JUDGED_INPUTS = 256
-# Mean posterior / true accuracy at 0.1, rotated digits: n=4 0.68 / 0.82, n=8 0.74 / 0.77,
-# n=16 0.79 / 0.80, n=64 0.84 / 0.80.
+# Of predictions. Mean posterior / true accuracy by the number of rotated digits: 4: 0.68 / 0.82,
+# 8: 0.74 / 0.77, 16: 0.79 / 0.80, 64: 0.84 / 0.80.
 TEMPERATURE = 0.1
 # Uniform predictions added to a judged batch: with two to eight inputs the entropy of the mean is
 # mostly noise (4 rotated digits: 83%, 66% without).
 PRIOR = 2.0
-# Of a squared distance. A Gaussian has 0.5, but the six parts are not independent. 0.5 is 1 to 3
-# points better on digits and 10 worse on one sentence (78, not 88%).
+# The weight of a squared distance. A Gaussian's is 0.5, but the six parts of a distance are not
+# independent. 0.5 is 1 to 3 points better on digits, 10 worse on single sentences (78, not 88%).
 DISTANCE_WEIGHT = 0.25
-# With few features: the share of a Gaussian's evidence that counts, as features are correlated, and
-# a temperature that halves the weight of predictions (chosen on three kinds of tables).
+# For inputs of few values: the share of a Gaussian's evidence that counts, as they are correlated,
+# and a temperature that halves the weight of predictions (chosen on three kinds of tables).
 FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
-# The share of a likelihood ratio that counts, as features are not Gaussian, and a temperature that
-# gives predictions little weight: they know less about one input.
+# Over a pretrained network: the share of a likelihood ratio that counts, as features are not
+# Gaussian, and a temperature that gives predictions little weight: for one input they say little.
 RATIO_WEIGHT, RATIO_TEMPERATURE = 0.25, 1.0
-# Log odds of "unknown" one width beyond a threshold.
+# Log odds of "unknown" for a distance one width above its limit, see `exceeded_by`.
 UNKNOWN_SLOPE = 3.0
 
 
@@ -84,7 +84,7 @@ class TaskGuess:
       but the best 16 have 0.
     - unknown_probability: that the inputs belong to none of the tasks.
     - method: how it was found.
-    - mixture: for method "alpha" the optimised weights, or the best task's if they fit better.
+    - mixture: for method "alpha" the optimised mixture, or the best task itself if it fits better.
     """
 
     best: str
@@ -345,10 +345,10 @@ def _losses_and_log_odds(
 ) -> tuple[Tensor, Tensor]:
     """(C, batches) the loss of each task, and the log odds of "none" against it.
 
-    A task's loss is the information objective of its predictions, over log K and a temperature,
-    plus the mismatch with its own inputs: a wrong task may be as sure of a few inputs as the right
-    one. Both are multiplied by √size, as a batch's inputs are not independent. With few features
-    the mismatch is multiplied by size and `FEW_FEATURES_WEIGHT` instead.
+    A task's loss is the information objective of its predictions, divided by log K and by a
+    temperature, plus the mismatch of the inputs with the task's own: a wrong task may be as certain
+    of a few inputs as the right one. Both are multiplied by √size, as a batch's inputs are not
+    independent; with few features the mismatch by size and `FEW_FEATURES_WEIGHT` instead.
 
     Evidence for "none": the inputs look foreign, or the task's entropy on them is above its
     threshold. With few features entropy is ignored: linear readouts are often unsure of their own

@@ -1,9 +1,9 @@
-"""Readouts of a learner's tasks, and tasks in stages, which begin with one.
+"""Readouts of a learner's tasks, and tasks in two stages: a readout, then changes of the network.
 
-A task in stages is a readout of the frozen network, then numbers in the network if they pay, which
-is seen on examples held out from the task's own training data. The numbers are trained with a free
-head, which is thrown away: the readout that replaces it is fitted in closed form to the features of
-the changed network, so all bytes of the head are spent at their best.
+The first stage fits a readout to the frozen network. The second trains changes of the network, such
+as norms, biases and mask coefficients, and is dropped if it is worse on held-out examples. Changes
+are trained with a temporary head. A new readout, fitted in closed form to the features of the
+changed network, replaces it, because a fitted readout makes the best use of the bytes of a head.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from impresslearn.store.tasks import label_map_bytes
 from impresslearn.training.batched import Problem
 from impresslearn.training.loop import FitResult, with_head
 
-FEWEST_PROJECTED = 64  # fewer are read as they are
-# Every sixth example is held out to compare the stages; fewer examples say too little.
-FOLDS, FEWEST = 6, 60
-# The network is trained where a readout of ROOMY bytes leaves more bits unexplained than this. What
-# only a smaller readout leaves, bytes would explain, and a changed network costs bytes.
+FEWEST_PROJECTED = 64  # fewer features are read without a projection
+# Every sixth example is held out to compare the stages. With fewer than 60 there is one stage.
+HELD_OUT_EVERY, FEWEST_STAGED = 6, 60
+# There is one stage if a readout of ROOMY bytes already leaves fewer bits of loss than UNEXPLAINED.
+# Where only a smaller readout leaves more, bytes are better spent on the readout than on changes.
 ROOMY, UNEXPLAINED = 2000, 230
-# The head starts from zeros and learns this share of a readout's mean weight in a step of rate 1.
+# The temporary head learns at the rate of the changes times this and the RMS weight of the readout.
 HEAD_RATE = 3.0
-SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # of logits
+SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # inverse temperatures of the logits
 
-# How far given features may be from the network's own, as a share of the largest.
+# How far given features may be from the network's own, as a share of the largest feature.
 LARGEST_DIFFERENCE = 0.02
 
 Data = Examples | StreamedExamples
-# Numbers in the network, the features that a readout is fitted to, and how the training ended.
+# Changes of the network, the features of the changed network, and how their training ended.
 Stage = tuple[Coefficients, Tensor, FitResult | None]
 MakesProblem = Callable[..., Problem]
 
@@ -82,10 +82,10 @@ class NewTask:
     """A task to learn.
 
     - about: further metrics for its history.
-    - replaced: the version that is learned further.
+    - replaced: for an update, the version that is trained further.
     - started: when its training began, by `time.perf_counter`.
-    - room: the bytes that max_bytes leaves for its numbers; None without it.
-    - price: of a bit, where its training begins.
+    - room: the bytes that max_bytes leaves for its numbers; None without max_bytes.
+    - price: the price of a bit when training begins.
     """
 
     name: str
@@ -99,7 +99,7 @@ class NewTask:
 
 
 def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
-    """What max_bytes leaves for a task's numbers; None without it."""
+    """The bytes that max_bytes leaves for a task's numbers; None without max_bytes."""
     if max_bytes is None:
         return None
     examples, classes = task.data
@@ -115,8 +115,8 @@ def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
 def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
     needed = (max_bytes or 0) - (task.room or 0)
     return TooLargeError(
-        f"task {task.name!r} does not fit into max_bytes = {max_bytes}: its labels, norms and what "
-        f"recognises it take up to {needed} bytes; make a learner with a larger max_bytes"
+        f"task {task.name!r} does not fit into max_bytes = {max_bytes}: its labels, norms and "
+        f"input statistics take up to {needed} bytes; make a learner with a larger max_bytes"
     )
 
 
@@ -138,9 +138,9 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
 def networks_of(
     store: Store, settings: LearnerSettings, projection: Projection | None = None
 ) -> tuple[int, bool]:
-    """How many masks give features, and whether the network itself does: as projected, if so.
+    """How many masks readouts read features under, and whether they read the frozen network too.
 
-    Raises InputError for networks whose features a readout cannot use.
+    A projection decides both. Raises InputError for networks whose features a readout cannot use.
     """
     check_features(store.backbone)
     if store.backbone.shares_statistics and store.shared is None:
@@ -154,9 +154,9 @@ def networks_of(
 
 
 def features_of(store: Store, examples: Data, num_masks: int, residual: bool) -> Tensor:
-    """Features (n, f) of all examples in the network under masks, its own first if residual.
+    """Features (n, f): of the frozen network if residual, then under each mask, side by side.
 
-    Raises InputError for a network whose last layer does not read one vector an input.
+    Raises UnreadableFeaturesError if the network's last layer does not read one vector per input.
     """
     backbone = store.backbone
     features = _features_in(store.feature_view(num_masks, residual), store, examples)
@@ -164,7 +164,7 @@ def features_of(store: Store, examples: Data, num_masks: int, residual: bool) ->
     if features.shape[1] != (num_masks + residual) * width:
         raise UnreadableFeaturesError(
             f"the last layer of {backbone.name} reads {(num_masks + residual) * width} "
-            f"features, but {features.shape[1]} enter it an input; a readout needs a linear one"
+            f"features, but gets {features.shape[1]} per input; a readout needs a linear one"
         )
     return features
 
@@ -193,7 +193,7 @@ def keep_projection(
 
 
 def known_form(store: Store) -> dict[str, Any] | None:
-    """How the first task's raw inputs came, as `raw_form`; None before there is one."""
+    """The `raw_form` of the first task, from its history; None before there is a task."""
     first = store.tasks.first()
     if first is None:
         return None
@@ -202,11 +202,11 @@ def known_form(store: Store) -> dict[str, Any] | None:
 
 
 def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) -> dict[str, Any]:
-    """How raw inputs come, for a task's history: as the first task's, or its own.
+    """The form of raw inputs, for a task's history: the form of the first task, if there is one.
 
-    "pixels" says whether they are, "columns" names the columns of a table, "shape" is for inputs
-    that the network flattens. A key is missing where a preprocessing or the first task left it
-    open, and for inputs that were prepared.
+    "pixels": whether they are pixels; "columns": the names of a table's columns; "shape": the shape
+    of inputs that the network flattens. A key is missing if the preprocessing sets it, if it is not
+    known, and for prepared inputs.
     """
     known, own, backbone = known_form(store), settings.preprocessing, store.backbone
     if known is not None:
@@ -231,7 +231,7 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
 
 
 def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:
-    """Raises InputError unless features (n, f) are close to those computed of some rows."""
+    """Raises InputError unless given features (n, f) match those computed for some rows."""
     shape, close = (count, computed.shape[1]), False
     if values.shape == shape:
         apart = (values[torch.from_numpy(places)] - computed).abs().max()
@@ -244,10 +244,10 @@ def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarra
 
 
 class TaskReadout:
-    """The readout of one task, and in stages the numbers in the network that it is fitted over.
+    """Learns the readout of one task and, for a task in stages, the changes of the network.
 
-    - problem: of training numbers in the network, as `Trainer.problem_of`, for a task in stages;
-      None for a readout alone, which may read masks too.
+    - problem: `Trainer.problem_of`, which sets up the training of changes, for a task in stages;
+      None for a readout alone, which may also read features under masks.
 
     Raises UnreadableFeaturesError as `features_of`.
     """
@@ -263,9 +263,9 @@ class TaskReadout:
         self.features = features_of(store, examples, *networks)
         self._targets = targets_of(task.data)
         if projection is not None and (projection.num_masks, projection.residual) != networks:
-            number, projection = 0, None  # of the network under masks
+            number, projection = 0, None  # it is for features of other networks
         elif projection is None and settings.precision == "coded":
-            # Components of one task's features serve others almost as well as components of many.
+            # Components of one task's features serve other tasks almost as well as those of many.
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
             if enough and store.adds_shared and (staged or store.backbone.pretrained):
@@ -279,7 +279,7 @@ class TaskReadout:
         (body, features, result), evidence = self._chosen()
         learned = self._fitted(features, body)
         if self._task.replaced is None and body.parts and not learned.numbers[-1][0].any():
-            # Fitted to all examples it just does not fit beside the numbers in the network.
+            # Fitted to all examples, the readout no longer fits beside the changes: drop these.
             body, features, result = self._frozen
             return self._fitted(features, body), None, evidence | {"stage": "readout"}
         return learned, result, evidence
@@ -291,7 +291,7 @@ class TaskReadout:
         kept: Tensor | slice = slice(None),
         room: int | None = None,
     ) -> Coefficients:
-        """These numbers in the network, and the best readout of the kept examples in the room."""
+        """The changes `body`, with the best readout of the kept examples in `room` bytes."""
         room = self._task.room if room is None else room
         backbone, price = self._store.backbone, self._settings.bit_price
         head, classes = backbone.own_head, len(self._classes)
@@ -312,7 +312,7 @@ class TaskReadout:
             return joined(fit.exact(), None)
         if room is None:
             return joined(*fit.rounded(price))
-        # Bytes beside the weights' code: of the body, the bias, models, steps and whole words.
+        # Bytes beside the code of the weights: the body, the bias, the coder's models and rounding.
         surplus = self._size(body) if body.parts else 0
         while surplus <= room:
             bits = 8 * (room - surplus)
@@ -338,8 +338,8 @@ class TaskReadout:
     def _losses(self, features: Tensor, learned: Coefficients, held: Tensor) -> Tensor:
         """(n,) the cross-entropies (nats) of a task's readout on held-out examples.
 
-        They are taken at the best temperature: what was trained on the kept examples is surer of
-        itself than a readout, right or wrong, and both keep their labels at any temperature.
+        Taken at the best temperature, which changes no label: a network trained on the kept
+        examples is more certain than a readout, right or wrong.
         """
         weight, *bias = self._head(learned)
         logits = features[held] @ weight + (bias[0] if bias else 0.0)
@@ -348,16 +348,16 @@ class TaskReadout:
         return min(tried, key=lambda losses: float(losses.mean())).cpu()
 
     def _trained(self, kept: Tensor) -> Stage:
-        """Numbers in the network that were trained on the kept examples, and its features."""
+        """The second stage: changes trained on the kept examples, and the resulting features."""
         store, room, (examples, classes) = self._store, self._task.room, self._task.data
-        frozen = self._fitted(self.features, self._frozen[0])
+        readout = self._fitted(self.features, self._frozen[0])
         budget = None
         if room is not None:
-            budget = Budget(room - min(self._size(frozen), room // 3), self._settings.bit_price)
+            budget = Budget(room - min(self._size(readout), room // 3), self._settings.bit_price)
         assert self._problem is not None
         part = replace(self._task, data=(examples.subset(kept.numpy()), classes))
         training, numbers = self._problem(part, budget, head=False)
-        weight = self._head(frozen)[0]
+        weight = self._head(readout)[0]
         rate = HEAD_RATE * float(weight.square().mean().sqrt() or 1.0)
         with torch.enable_grad():
             trainable = with_head(numbers, store.backbone, len(classes), rate)
@@ -371,10 +371,10 @@ class TaskReadout:
         return body, features, result
 
     def _chosen(self) -> tuple[Stage, dict[str, Any]]:
-        """The last stage that is not worse on held-out examples, and evidence for the history.
+        """The stage to keep, and evidence for the history.
 
-        A stage is worse where its mean loss is higher by more than one standard error. An update
-        keeps the stage of the version before.
+        It is the second unless its mean loss on held-out examples is higher by more than one
+        standard error. An update keeps the stage of the previous version.
         """
         task, targets, frozen = self._task, self._targets, self._frozen
         store, settings = self._store, self._settings
@@ -387,18 +387,18 @@ class TaskReadout:
             return self._trained(torch.arange(len(targets))), {"stage": "network"}
         held, kept = _held_out(targets, task.seed)
         changes = store.backbone.small_parameters(settings.tune) or len(store.bank)
-        if len(targets) < FEWEST or not len(held) or not changes:
+        if len(targets) < FEWEST_STAGED or not len(held) or not changes:
             return frozen, evidence
         unchanged = frozen[0]
         before = self._losses(self.features, self._fitted(self.features, unchanged, kept), held)
         losses = evidence["held_out_loss"] = [_rounded(before.mean())]
         if settings.max_bytes is not None:
-            least = before
+            left = before
             if settings.max_bytes < ROOMY:
                 room = room_of(store, ROOMY, task)
-                explained = self._fitted(self.features, unchanged, kept, room)
-                least = self._losses(self.features, explained, held)
-            if float(least.mean()) * len(targets) / math.log(2) < UNEXPLAINED:
+                roomy = self._fitted(self.features, unchanged, kept, room)
+                left = self._losses(self.features, roomy, held)
+            if float(left.mean()) * len(targets) / math.log(2) < UNEXPLAINED:
                 return frozen, evidence
         try:
             changed = self._trained(kept)
@@ -419,11 +419,11 @@ class TaskReadout:
 
 
 def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Places of examples that are held out, every sixth of each class, and of the others."""
+    """Places of the held-out examples, every sixth of each class, and places of the others."""
     labels, held = targets.cpu().numpy(), []
     order = np.random.default_rng(seed).permutation(len(labels))
     for label in np.unique(labels):
-        held += order[labels[order] == label][FOLDS - 1 :: FOLDS].tolist()
+        held += order[labels[order] == label][HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY].tolist()
     kept = np.setdiff1d(order, held)
     return torch.tensor(sorted(held), dtype=torch.long), torch.from_numpy(kept)
 

@@ -358,7 +358,7 @@ class Trainer:
 
     @torch.no_grad()
     def _learn_readout(self, task: readouts.NewTask) -> None:
-        """Learns and commits a readout of at most max_bytes, and in stages what it is fitted over.
+        """Learns and commits a readout of at most max_bytes, and in stages changes of the network.
 
         The network sees the data of a readout once, as they are, without augmentation.
         """

@@ -62,7 +62,7 @@ CACHE_BYTES = 192 * 1024**2
 class Store:
     """The bank, tasks and shared norm statistics of one network.
 
-    bank: the first masks; the database (by default a new one in memory) may have more.
+    bank: may lack the last masks of the database, which is by default a new one in memory.
     """
 
     # Autograd rejects tensors made in inference mode.
@@ -85,11 +85,11 @@ class Store:
         self._generation: Hashable = None
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
-        # Whether a task may still add what all tasks share, coordinates or a projection.
+        # Whether a task may still add a projection or coordinates, which all tasks then share.
         self.adds_shared = True
         self._space: FeatureSpace | None = None
         self.index = TaskIndex(self)
-        # Whether the network ends with its head; None before it was looked at.
+        # Whether the network ends with its head; None before it was checked.
         self.has_plain_head: bool | None = None
         self._class_map: tuple[bytes, ClassMap] | None = None
         self._shared: Statistics | None = None
@@ -198,7 +198,7 @@ class Store:
         head: Mapping[str, Tensor],
         precision: str,
     ) -> None:
-        """Adds trained masks and a task named after the first one, which is its mask.
+        """Adds trained masks, and a task that has the name of the first mask and computes with it.
 
         - masks: name -> layer name -> booleans; recipes: how each was trained.
         - head: the task's own head, or {}.
@@ -231,9 +231,9 @@ class Store:
         replaced: StoredTask | None = None,
         max_bytes: int | None = None,
     ) -> int | None:
-        """Rounds and keeps a learned task's coefficients, and its norm statistics.
+        """Rounds and commits a learned task's coefficients, and its norm statistics.
 
-        - replaced: the previous version; nothing is written if equal.
+        - replaced: the previous version; nothing is written if the new one equals it.
         - max_bytes: a task that takes more is not kept, and its bytes are returned.
 
         Raises InputError if another process has updated or removed the task since learning began.
@@ -289,7 +289,7 @@ class Store:
                 bank = self.bank  # with what others committed before this transaction began
                 self._check_mask_names(info.name for info, _ in masks)
                 if shared is not None and self.shared is not None:
-                    line = "another task fixed the shared norm statistics meanwhile"
+                    line = "another task set the shared norm statistics meanwhile"
                     raise InputError(f"{line}; learn this one again")
                 if replaced is not None:
                     versions = list(self.rows.task_rows(replaced.name))
@@ -350,7 +350,7 @@ class Store:
         inputs = profiled = run.examples.inputs_at(places)
         *changes, last = draft.parts or (None,)
         if run.features is not None and isinstance(last, Readout):
-            # The network need not run again over inputs whose features are known.
+            # Known features save a pass. A task that changes the network still needs its inputs.
             positions = _positions(0 if changes else row.num_masks, last.residual)
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
             profiled = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
@@ -440,7 +440,7 @@ class Store:
 
     @torch.no_grad()
     def equal_mixture(self) -> dict[str, Tensor]:
-        """The weights of all masks with α = 1/N each; {} (frozen) if the bank is empty."""
+        """The weights of all masks with α = 1/N each; {}, the frozen network, without masks."""
         bank = self.bank
         if not len(bank):
             return {}
@@ -472,7 +472,7 @@ class Store:
         parts, classes = task.parts, len(task.classes)
         readout = parts[0] if len(parts) == 1 else None
         if not isinstance(readout, Readout):
-            # A task that brings nothing but a head reads the features of the frozen network.
+            # A task that adds nothing but a head reads the features of the frozen network.
             only_head = task.mask is None and [type(part) for part in parts] == [Head]
             view = TaskView(weights, statistics, classes)
             is_plain = only_head and task.statistics is None
@@ -501,7 +501,7 @@ class Store:
         )
 
     def _feature_key(self, position: int | None) -> Hashable:
-        """Identifies the features under one mask, given the network; equal in any store."""
+        """A key of the features under one mask: stores of one network give equal keys."""
         mask = None if position is None else self.mask_digest(position)
         gathered = None if self.backbone.pretrained else self.shared
         return mask, None if gathered is None else self.backbone.fingerprint(gathered)
@@ -516,7 +516,7 @@ class Store:
         """Raises StoreError for a kept task that combines masks which are not there."""
         self.catch_up()
         if task.num_masks > len(self._bank):
-            # A commit in memory writes the task's row first; wait until it has added the masks too.
+            # A commit in memory writes the task's row before it adds the masks: wait for these.
             with self.committing:
                 count = len(self._bank)
             if task.num_masks > count:
