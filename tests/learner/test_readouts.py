@@ -127,8 +127,8 @@ def test_features_that_tasks_use_outlive_others_of_more_masks(
 
 
 def test_a_bias_that_is_too_coarse_to_be_right_is_refused() -> None:
-    backbone = adapt(nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4)))
-    learner, (inputs, labels) = few_labels(backbone), DATA["four"]
+    network = seeded(lambda: nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4)))
+    learner, (inputs, labels) = few_labels(adapt(network)), DATA["four"]
     refused("standardise the inputs", learner.learn_task, "task", (inputs + 1e4, labels))
     learner.learn_task("task", (inputs + 10, labels))
     assert learner.score((inputs + 10, labels), "task") > 0.9
