@@ -40,6 +40,7 @@ from impresslearn.tables import duration, format_value, kind_of, signed
 WIDTH = 620
 SHOWN = read_tables("shown.toml")
 # What a method looks like in every figure: its place among the colours and shapes.
+NAMES = SHOWN["names"]
 STYLES = {name: place for place, names in enumerate(SHOWN["styles"]) for name in names}
 Figure = Mapping[str, Any]
 PAGE = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Results</title><style>
@@ -118,24 +119,21 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
     inside, across = _split(figure, frame)
     marks = []
     for place, rows in groups_of(chosen(inside, figure.get("where", {}), [x, y]), keys):
-        mark = {group: place[0], x: float(rows[x].mean())}
+        mark = {group: NAMES.get(place[0], place[0]), x: float(rows[x].mean())}
         summary, n = mean_of(rows, y)
         marks.append(mark | mark_of(y, summary) | {"over": n})
-    joined = "points" not in figure
-    chart = line_chart(
-        marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
-        styles=STYLES, log_error=_by_error(figure, marks),
-        x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""), width=WIDTH,
-    )  # fmt: skip
-    chart.width = chart.height = chart.title = alt.Undefined  # the whole figure sets them
-    layers, notes = [chart], _notes(marks)
+    joined, notes = "points" not in figure, _notes(marks)
     if not joined:
         notes.append("steps: a method's best up to this size")
     if across is not None:
-        layers.append(_across(across, y, _by_error(figure, marks)))
         notes.append(f"dashed: {_reference(figure)}")
-    layered = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
-    return styled(layered, figure["title"], notes)
+    chart = line_chart(
+        marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
+        styles=STYLES, log_error=_by_error(figure, marks), width=WIDTH,
+        across=None if across is None else mean_of(across, y)[0].mean,
+        x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""),
+    )  # fmt: skip
+    return styled(chart, figure["title"], notes)
 
 
 def _bars(figure: Figure, frame: pd.DataFrame) -> Any:
@@ -145,11 +143,10 @@ def _bars(figure: Figure, frame: pd.DataFrame) -> Any:
     rows = chosen(frame, figure.get("where", {}), [x, y])
     for (at, name), part in groups_of(rows, [x, group]):
         summary, n = mean_of(part, y)
-        mark = {"x": format_value("", at), "group": str(name), "y": summary.mean}
-        mark["text"] = format_value(y, summary.mean)
-        marks.append(mark | mark_of("y", summary) | {"over": n})
+        mark = {"x": format_value("", at), "group": str(name), **mark_of(y, summary)}
+        marks.append(mark | {"text": format_value(y, summary.mean), "over": n})
     base = _side_by_side(marks, figure)
-    bars = base.mark_bar().encode(_up("y", figure), tooltip=["group:N", "x:N", "text:N"])
+    bars = base.mark_bar().encode(_up(y, figure), tooltip=["group:N", "x:N", "text:N"])
     layers = [bars]
     if any("low" in mark for mark in marks):
         rules = base.mark_rule(color=COLOURS["text"]).encode(_up("low", figure), y2="high:Q")
@@ -162,10 +159,9 @@ def _boxes(figure: Figure, frame: pd.DataFrame) -> Any:
     """Boxes over the quartiles, with whiskers to the extremes."""
     x, y, group = figure["x"], figure["y"], figure["group"]
     inside, across = _split(figure, frame)
-    rows = chosen(inside, figure.get("where", {}), [x, y])
-    marks = []
+    marks, rows = [], chosen(inside, figure.get("where", {}), [x, y])
     for (at, name), part in groups_of(rows, [x, group]):
-        place = {"x": format_value("", at), "group": str(name)}
+        place = {"x": format_value("", at), "group": NAMES.get(name, str(name))}
         marks += [{**place, "y": float(value)} for value in part[y]]
     boxes = _side_by_side(marks, figure).mark_boxplot(extent="min-max", size=12)
     up = _up("y", figure, zero=False)
@@ -221,16 +217,14 @@ def _by_error(figure: Figure, marks: Sequence[Mapping[str, Any]]) -> bool:
     return "points" in figure and is_share and max(mark[figure["y"]] for mark in marks) > 0.95
 
 
-def _across(rows: pd.DataFrame, y: str, log_error: bool = False) -> Any:
-    mean = mean_of(rows, y)[0].mean
-    data = alt.InlineData(values=[{"y": 1 - mean if log_error else mean}])
+def _across(rows: pd.DataFrame, y: str) -> Any:
+    data = alt.InlineData(values=[{"y": mean_of(rows, y)[0].mean}])
     rule = alt.Chart(data).mark_rule(strokeDash=[5, 4], strokeWidth=1.5, color=COLOURS["muted"])
     return rule.encode(y="y:Q")
 
 
 def _reference(figure: Figure) -> str:
-    values = figure["reference"].values()
-    return ", ".join(", ".join(v) if isinstance(v, list) else str(v) for v in values)
+    return ", ".join(NAMES.get(value, value) for value in figure["reference"].values())
 
 
 def _side_by_side(marks: Sequence[Mapping[str, Any]], figure: Figure) -> Any:
@@ -243,7 +237,7 @@ def _side_by_side(marks: Sequence[Mapping[str, Any]], figure: Figure) -> Any:
     across = alt.X("x:N", sort=columns, axis=axis, title=figure.get("x_label", figure["x"]))
     places = places_of(names, STYLES)
     scale = alt.Scale(domain=names, range=[SERIES[places[name]] for name in names])
-    colour = alt.Color("group:N", scale=scale, legend=alt.Legend(title=None))
+    colour = alt.Color("group:N", scale=scale, legend=alt.Legend(title=None, symbolOpacity=1))
     base = alt.Chart(alt.InlineData(values=list(marks)))
     return base.encode(across, xOffset=alt.XOffset("group:N", sort=names), color=colour)
 
@@ -257,7 +251,8 @@ def _up(field: str, figure: Figure, zero: bool = True) -> alt.Y:
 
 def _notes(marks: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the intervals and points of a figure mean."""
-    notes = [f"means over {' or '.join(dict.fromkeys(mark['over'] for mark in marks))}"]
+    over = " or ".join(dict.fromkeys(mark["over"] for mark in marks))
+    notes = ["one result each" if over == "1 row" else f"means over {over}"]
     if any("low" in mark for mark in marks):
         notes.append("thin lines and bands: 95% interval")
     if any("draws" in mark for mark in marks):

@@ -43,8 +43,8 @@ class SklearnClassifier:
       with a bank those under each of its masks, side by side; `Features` are taken as they are
     - precision: the numbers of a logistic regression are rounded to it after fitting
     - C: of the estimator, in place of the default
-    - components: the number of principal components of the first task's training inputs that are
-      classified in place of the inputs; all tasks share them
+    - components: the number of principal components that are classified in place of the inputs;
+      all tasks share those of `learn_features`, or else of the first task
     """
 
     def __init__(
@@ -68,14 +68,19 @@ class SklearnClassifier:
         self.tasks_: dict[str, TaskInfo] = {}
         self._fitted: dict[str, Any] = {}
 
+    def learn_features(self, *data: Any) -> None:
+        """Fits the principal components to the training inputs of these tasks."""
+        tasks = [training_examples(self.backbone, each, None)[0] for each in data]
+        values = np.concatenate([self._features(examples.inputs) for examples in tasks])
+        self._projection = PCA(self._components, random_state=0).fit(values)
+        self.shared_bytes = 4 * (self._projection.n_components_ + 1) * values.shape[1]
+
     def learn_task(self, name: str, data: Any) -> SklearnClassifier:
         """Fits a new estimator to the task."""
         examples, classes = training_examples(self.backbone, data, None)
-        values = self._columns(examples.inputs)
         if self._components and self._projection is None:
-            self._projection = PCA(self._components, random_state=0).fit(values)
-            self.shared_bytes = 4 * (self._components + 1) * values.shape[1]
-            values = self._projection.transform(values)
+            self.learn_features(data)
+        values = self._columns(examples.inputs)
         fitted = ESTIMATORS[self.estimator](**self._settings).fit(values, examples.labels)
         size = 4 * sum(np.size(getattr(fitted, numbers)) for numbers in KEPT[self.estimator])
         if self.precision != "float32":

@@ -3,7 +3,7 @@
 An entry is one of these:
 - ours: preset; learner: changes of its settings; masks: how many random masks, or "basis", the
   masks of the benchmark's basis tasks; small: whether the network is, for the preset; features:
-  "learned" on these tasks; adapted: a recipe, by which the network was trained on them
+  "learned" on these tasks, also of methods; adapted: a recipe, by which it was trained on them
 - a method of `benchmarks.rivals` by its name: name, options; masks, "basis", are its bank
 
 recipe and lr change the recipe of the preset or the benchmark; norm, head, init and gain change the
@@ -48,6 +48,8 @@ def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str,
         where["stream"] = {**where["stream"], "augment": True}
         where |= {"tasks": list(range(suited.basis)), "recipe": entry["adapted"]}
         needs, settings = (Job(adapt_network, where),), settings | {"adapted": True}
+    if entry.get("features") == "learned":
+        settings["features"] = list(range(benchmark.basis))
     if "preset" in entry:
         return Job(learn_by_settings, settings | _ours(suited, entry), needs)
     recipe = suited.task["recipe"] | _recipe(entry)
@@ -159,8 +161,6 @@ def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
     masks = entry.get("masks", masks)
     if masks and masks != "basis":
         settings["random"] = {"count": masks, "seed": 0, "disjoint": True, "kernels": True}
-    if entry.get("features") == "learned":
-        settings["features"] = list(range(benchmark.basis))
     return settings
 
 

@@ -87,7 +87,7 @@ def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobCo
     """Ours over the needed masks, or random ones (`random`, see `load_bank`), or none.
 
     learner: settings of `ImpressLearner` as plain values; recipe: its task_recipe; features: the
-    tasks whose training examples readouts' features are learned from.
+    tasks from whose training examples the features that all tasks share are learned.
     """
     backbone, needs = _backbone_and_masks(settings, needs, place)
     learner = ImpressLearner(
@@ -98,18 +98,13 @@ def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobCo
         progress=False,
         **settings["learner"],
     )
-    if "features" in settings:
-        # Without the job's labels: those who came before had more examples.
-        where = {key: settings[key] for key in OF_THE_INPUTS if key in settings}
-        tasks = [load_task({**where, "task": task}, place) for task in settings["features"]]
-        learner.learn_features(*(task.train for task in tasks))
     return _learned(learner, settings, place)
 
 
 def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """A method of `create_method`: its name as method; recipe, and options, its other settings.
 
-    It gets the needed masks, or random ones, as its bank.
+    It gets the needed masks, or random ones, as its bank. features: as of ours.
     """
     backbone, needs = _backbone_and_masks(settings, needs, place)
     options = dict(settings["options"])
@@ -127,6 +122,11 @@ def _learned(
     method: Any, settings: Settings, place: JobContext, reader: ImpressLearner | None = None
 ) -> Outcome:
     """The rows of a method; it gets the features that `reader` computes, if any, as its inputs."""
+    if "features" in settings:
+        # Without the job's labels: those who came before had more examples.
+        where = {key: settings[key] for key in OF_THE_INPUTS if key in settings}
+        tasks = [load_task({**where, "task": task}, place) for task in settings["features"]]
+        method.learn_features(*(task.train for task in tasks))
     if "task" in settings:
         return Outcome(_row(method, settings, place, reader))
     rows = [_row(method, {**settings, "task": task}, place, reader) for task in settings["tasks"]]

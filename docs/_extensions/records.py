@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from benchmarks.records import read_record
+from benchmarks.targets.plan import read_tables
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -53,17 +54,7 @@ NETWORKS = {
     "efficientnet": "EfficientNet-Lite0",
     "minilm": "all-MiniLM-L6-v2",
 }
-SINGLE = {
-    "nearest_mean": "nearest class mean",
-    "finetuned_head": "a head, fine-tuned",
-    "ewc": "EWC",
-    "lwf": "LwF",
-    "replay": "experience replay",
-    "der++": "DER++",
-    "ranpac": "RanPAC",
-    "joint": "probe of all classes together",
-    "ImpressLearn": "`few_labels`",
-}
+SINGLE = read_tables("shown.toml")["names"] | {"ImpressLearn": "`few_labels`"}
 PROBE = {"method": "linear probe", "setting": "float32"}
 MNIST = {"permuted-mnist": "permutations", "rotated-mnist": "rotations"}
 Rows = Iterable[list[str]]

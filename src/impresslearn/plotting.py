@@ -6,11 +6,12 @@ Import this module inside functions: Altair takes a second to import.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import altair as alt
+import numpy as np
 
 from impresslearn.errors import InputError
 from impresslearn.statistics import Summary
@@ -48,9 +49,10 @@ AXIS_LABELS = {
     "points": "format(100 * datum.value, '.4~g')",
     "bytes": "replace(format(datum.value, '.3~s'), /([kMGT]?)$/, ' $1B')",
 }
-WIDTH, HEIGHT = 420, 300
+WIDTH, HEIGHT = 420, 400
 LETTER_WIDTH = 6.4  # pixels of a letter of a label beside a mark
-LABEL_PLACES = [(dx, dy) for dy in (0, 13, -13, 26, -26) for dx in (9, -9)]
+LABEL_PLACES = [(dx, dy) for dy in (0, 11, -11, 20, -20) for dx in (9, -9)] + [(0, 14), (0, -14)]
+MARGIN = 0.05  # of an axis beyond the outermost marks
 ERRORS = (0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # ticks where errors are drawn
 FEW_TICKS = 8
 LOG_ERRORS = " (errors on a log scale)"
@@ -86,6 +88,7 @@ def line_chart(
     joined: bool = True,
     log_x: bool = False,
     log_error: bool = False,
+    across: float | None = None,
     styles: Mapping[str, int] | None = None,
     width: int = WIDTH,
 ) -> Any:
@@ -97,6 +100,7 @@ def line_chart(
     - joined: whether a line joins the marks of a group; else a step shows its best so far
     - log_x: whether the horizontal axis is logarithmic
     - log_error: whether y, a share, is shown by the logarithm of its distance from 1
+    - across: a value of y that is drawn as a dashed line
     - styles: group -> its place in `SERIES`, for those that look the same in all figures
     - width: in pixels
 
@@ -119,9 +123,11 @@ def line_chart(
             mark |= {"low": up_to(row["low"]), "high": up_to(row["high"])}
         marks.append(mark)
         points += [{**mark, "y": up_to(draw)} for draw in row.get("draws", ())]
-    across = _across_axis(rows, x, x_label, log_x)
+    horizontal = _horizontal(rows, x, x_label, log_x)
     title_up = (y_label or y) + LOG_ERRORS * log_error
-    up = _up_axis(y, title_up, log_error)
+    shown = [mark[key] for mark in (*marks, *points) for key in ("y", "low", "high") if key in mark]
+    shown += [] if across is None else [up_to(across)]
+    up = _vertical(shown, y, title_up, log_error)
     names = list(dict.fromkeys(mark["group"] for mark in marks))
     places = list(places_of(names, styles or {}).values())
     labelled = not joined and len(names) > MOST_IN_A_LEGEND
@@ -132,7 +138,8 @@ def line_chart(
     tips = [alt.Tooltip("group:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("value:N", title=y)]
 
     def layer(values: list[dict[str, Any]]) -> Any:
-        return alt.Chart(alt.InlineData(values=values)).encode(across, color=colour, tooltip=tips)
+        data = alt.InlineData(values=values)
+        return alt.Chart(data).encode(horizontal, color=colour, tooltip=tips)
 
     layers = []
     if intervals := [mark for mark in marks if "low" in mark]:
@@ -151,10 +158,17 @@ def line_chart(
     if points:
         layers.append(layer(points).mark_circle(size=16, opacity=0.5).encode(up))
     layers.append(dots)
-    for label in _labels(marks, log_x, log_error, width) if labelled else ():
-        side = "left" if label["dx"] > 0 else "right"
-        text = layer([label]).mark_text(align=side, dx=label["dx"], dy=label["dy"], fontSize=11)
-        layers.append(text.encode(up, text="group:N"))
+    if across is not None:
+        rule = alt.Chart(alt.InlineData(values=[{"y": up_to(across)}])).encode(up)
+        layers.append(rule.mark_rule(strokeDash=[5, 4], strokeWidth=1.5, color=COLOURS["muted"]))
+    if labelled:
+        spots = [*marks, *points]
+        left = _pixels(spots, "x", horizontal, log_x, (0, width))
+        top = _pixels(spots, "y", up, log_error, (0, HEIGHT) if log_error else (HEIGHT, 0))
+        text = layer(_labels(spots, len(marks), left, top)).encode(up, text="group:N")
+        own: Any = {key: alt.ExprRef(f"datum.{key}") for key in ("align", "dx", "dy")}
+        layers.append(text.mark_text(stroke=COLOURS["surface"], strokeWidth=3, aria=False, **own))
+        layers.append(text.mark_text(**own))
     chart = alt.layer(*layers).properties(width=width, height=HEIGHT)
     chart.title = {"text": title, "subtitle": [note for note in notes if note]}
     return chart
@@ -162,10 +176,13 @@ def line_chart(
 
 def places_of(names: Sequence[str], styles: Mapping[str, int]) -> dict[str, int]:
     """Each group's place in `SERIES`: its own in all figures, else the first that is left."""
-    fixed = {name: styles[name] for name in names if name in styles}
-    left = [place for place in range(len(SERIES)) if place not in fixed.values()]
-    others = [name for name in names if name not in fixed]
-    return fixed | {name: left[n % len(left)] for n, name in enumerate(others)}
+    # Of two that look alike elsewhere, the second takes a place that is left.
+    owners = {styles[name]: name for name in reversed(names) if name in styles}
+    left = [place for place in range(len(SERIES)) if place not in owners] or [0]
+    others = [name for name in names if name not in owners.values()]
+    places = {name: place for place, name in owners.items()}
+    places |= {name: left[n % len(left)] for n, name in enumerate(others)}
+    return {name: places[name] for name in names}
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -176,89 +193,98 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if low / 2 <= tick <= high * 2]
 
 
-def _across_axis(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool) -> alt.X:
-    if log:
-        low, high = min(row[x] for row in rows), max(row[x] for row in rows)
-        if high < 3 * low:
-            low, high = low / 2, high * 2  # a narrower axis may have a single tick
-        scale = alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
-        axis = alt.Axis(labelExpr=_label(x), values=log_ticks(low, high), labelOverlap=True)
-        return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
+def _ends(values: Sequence[float], log: bool) -> list[float]:
+    """Where an axis of these values begins and ends."""
+    low, high = min(values), max(values)
+    if not log:
+        margin = MARGIN * (high - low or abs(high) or 1)
+        return [low - margin, high + margin]
+    if high < 3 * low:
+        low, high = low / 2, high * 2  # a narrower axis may have a single tick
+    return [low / (high / low) ** MARGIN, high * (high / low) ** MARGIN]
+
+
+def _horizontal(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool) -> alt.X:
+    values = [row[x] for row in rows]
+    ends = _ends(values, log)
+    ticks: dict[str, Any] = {"values": log_ticks(min(values), max(values))} if log else {}
     # Counts, such as tasks learned, have no ticks between integers, and few have their own. The
     # bytes of tasks are rarely far enough apart for that.
-    whole: dict[str, Any] = {}
-    if all(isinstance(row[x], int) for row in rows):
-        counts = sorted({row[x] for row in rows})
+    if not log and all(isinstance(value, int) for value in values):
+        counts = sorted(set(values))
         few = len(counts) <= FEW_TICKS and kind_of(x) != "bytes"
-        whole = {"values": counts} if few else {"tickMinStep": 1}
-    scale = alt.Scale(zero=False, nice=False, padding=12)
-    axis = alt.Axis(labelExpr=_label(x), labelOverlap=True, **whole)
+        ticks = {"values": counts} if few else {"tickMinStep": 1}
+    scale = alt.Scale(type="log" if log else "linear", domain=ends, nice=False)
+    axis = alt.Axis(labelExpr=_label(x), labelOverlap=True, **ticks)
     return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
 
 
-def _up_axis(key: str, title: str, log_error: bool) -> alt.Y:
+def _vertical(values: Sequence[float], key: str, title: str, log_error: bool) -> alt.Y:
     """The vertical axis: of shares by their errors, if so chosen."""
-    if not log_error:
-        scale = alt.Scale(zero="seconds" in key, padding=8)  # times are compared with nothing
-        axis = alt.Axis(labelExpr=_label(key), tickCount=6)
+    ends = _ends(values, log_error)
+    if log_error:
+        scale = alt.Scale(type="log", domain=ends, reverse=True, nice=False)
+        axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
         return alt.Y("y:Q", title=title, scale=scale, axis=axis)
-    scale = alt.Scale(type="log", reverse=True, nice=False, padding=8)
-    axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
+    if "seconds" in key:
+        ends[0] = 0.0  # times are compared with nothing
+    axis = alt.Axis(labelExpr=_label(key), tickCount=6)
+    scale = alt.Scale(domain=ends, nice=False, zero=False)
     return alt.Y("y:Q", title=title, scale=scale, axis=axis)
 
 
+def _pixels(
+    spots: Sequence[dict[str, Any]], key: str, axis: Any, log: bool, onto: Sequence[float]
+) -> np.ndarray:
+    """Where spots lie on an axis."""
+    place = np.log if log else np.asarray
+    values = [spot[key] for spot in spots]
+    return np.interp(place(values), place(axis["scale"]["domain"]), onto)
+
+
 def _labels(
-    marks: Sequence[Mapping[str, Any]], log_x: bool, log_error: bool, width: int
+    spots: Sequence[dict[str, Any]], marks: int, x: np.ndarray, y: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Each group's name beside one of its marks, with the fewest marks and names below it."""
-    across = _pixels([mark["x"] for mark in marks], log_x, width)
-    down = _pixels([mark["y"] for mark in marks], log_error, HEIGHT if log_error else -HEIGHT)
-    taken, spots = [], dict[str, list[tuple[float, float, Mapping[str, Any]]]]()
-    for mark in marks:
-        left, middle = across(mark["x"]), down(mark["y"])
-        spots.setdefault(mark["group"], []).append((left, middle, mark))
-        taken.append((left - 6, left + 6, middle - 6, middle + 6))
-        if "low" in mark:  # the line of an interval
-            taken.append((left - 2, left + 2, down(mark["high"]), down(mark["low"])))
-    for own in spots.values():
-        for (begins, middle), (ends, _) in pairwise(sorted(spot[:2] for spot in own)):
-            taken.append((begins, ends, middle - 4, middle + 4))  # the line of a step
-    labels: list[dict[str, Any]] = []
-    named: list[tuple[float, ...]] = []
-    for name, own in spots.items():
-        length, places = LETTER_WIDTH * len(name), []
-        for left, middle, mark in reversed(own):
-            for dx, dy in LABEL_PLACES:
-                begins = left + dx - (length if dx < 0 else 0)
-                box = (begins, begins + length, middle + dy - 6, middle + dy + 6)
-                hit = sum(_overlap(box, other) for other in taken)
-                hit += 4 * sum(_overlap(box, other) for other in named)
-                hit += 15 * (begins < 0) + (begins + length > width + 60)
-                places.append((hit, box, {**mark, "dx": dx, "dy": dy}))
-        _, box, label = min(places, key=lambda place: place[0])
-        named.append(box)
-        labels.append(label)
-    return labels
+    """Each group's name beside one of its marks: nearest to its own, and over as few as may be.
 
-
-def _pixels(values: Sequence[float], log: bool, length: int) -> Callable[[float], float]:
-    """Where a value lies on an axis of these values; a negative length begins at the largest."""
-    place = math.log if log else float
-    low, high = place(min(values)), place(max(values))
-    start = low if length > 0 else high
-    return lambda value: length * (place(value) - start) / (high - low or 1)
-
-
-def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
-    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+    - marks: how many of the spots are marks; draws are after them
+    - x, y: of the spots, in pixels
+    """
+    owner = np.array([spot["group"] for spot in spots])
+    weight = np.where(np.arange(len(spots)) < marks, 40, 9)  # how bad it is to write over each
+    choices: dict[str, list[tuple[Any, ...]]] = {}
+    for number, (dx, dy) in product(reversed(range(marks)), LABEL_PLACES):
+        align, shift = {9: ("left", 0), 0: ("center", 0.5), -9: ("right", 1)}[dx]
+        name = spots[number]["group"]
+        length = LETTER_WIDTH * len(name) + 6
+        left, top = x[number] + dx - length * shift, y[number] + dy
+        gaps = np.max([left - x, x - left - length, abs(y - top) - 6], axis=0)
+        nearer = gaps[owner == name].min() - gaps[owner != name].min()
+        cost = weight @ (gaps < 4) + abs(dy) / 10 + 60 * (nearer > 0) + 20 * (nearer > -3)
+        cost += 1000 * (left < 0) + 15 * (not 0 < top < HEIGHT)
+        label = {**spots[number], "align": align, "dx": dx, "dy": dy}
+        choices.setdefault(name, []).append((cost, left, left + length, top, label))
+    chosen: dict[str, tuple[Any, ...]] = {}
+    hardest = sorted(choices, key=lambda name: -min(cost for cost, *_ in choices[name]))
+    for name in hardest * 3:  # the first ones again, beside those after them
+        others = [chosen[other] for other in chosen if other != name]
+        costs = [
+            cost + 150 * sum(left < o[2] and o[1] < right and abs(top - o[3]) < 12 for o in others)
+            for cost, left, right, top, _ in choices[name]
+        ]
+        chosen[name] = choices[name][costs.index(min(costs))]
+    return [label for *_, label in chosen.values()]
 
 
 def mark_of(key: str, summary: Summary) -> dict[str, Any]:
     """A summary as a mark of a chart: its interval, or its draws if they are too few for one."""
     mark: dict[str, Any] = {key: summary.mean}
     if summary.half_width is not None:
-        mark["low"] = summary.mean - summary.half_width
-        mark["high"] = summary.mean + summary.half_width
+        low, high = summary.mean - summary.half_width, summary.mean + summary.half_width
+        share = kind_of(key) == "fraction"  # no accuracy is below 0% or above 100%
+        mark |= (
+            {"low": max(low, 0.0), "high": min(high, 1.0)} if share else {"low": low, "high": high}
+        )
     elif len(summary.draws) > 1:
         mark["draws"] = summary.draws
     return mark

@@ -19,7 +19,7 @@ ABSENT = "–"
 UNITS = ("B", "kB", "MB", "GB")
 # Patterns of column names; any other number is printed with four digits.
 KINDS = {
-    "fraction": r"(.*_)?accuracy(_.*)?|rejected|share|unknown|(class|task)_il",
+    "fraction": r"(.*_)?accuracy(_.*)?|rejected|share|found|unknown|(class|task)_il",
     "points": r"(.*_)?difference|forgetting|(backward|forward)_transfer",
     "bytes": r"bytes(_.*)?|.*_bytes",
     "seconds": r"seconds(_.*)?|.*_seconds",
