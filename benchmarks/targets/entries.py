@@ -4,7 +4,8 @@ An entry is one of these:
 - ours: preset; learner: changes of its settings; masks: how many random masks, or "basis", the
   masks of the benchmark's basis tasks; small: whether the network is, for the preset; features:
   "learned" on these tasks; adapted: a recipe, by which the network was trained on them
-- a method of `benchmarks.rivals` by its name: name, options; masks, "basis", are its bank
+- a method of `benchmarks.rivals` by its name: name, options; masks, "basis", are its bank;
+  features: "learned", the basis tasks come earlier
 
 recipe and lr change the recipe of the preset or the benchmark; norm, head, init and gain change the
 network; featured methods learn from features that are computed once; budgets are values of
@@ -48,6 +49,8 @@ def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str,
         where["stream"] = {**where["stream"], "augment": True}
         where |= {"tasks": list(range(suited.basis)), "recipe": entry["adapted"]}
         needs, settings = (Job(adapt_network, where),), settings | {"adapted": True}
+    if entry.get("features") == "learned":
+        settings["features"] = list(range(suited.basis))
     if "preset" in entry:
         return Job(learn_by_settings, settings | _ours(suited, entry), needs)
     recipe = suited.task["recipe"] | _recipe(entry)
@@ -100,7 +103,7 @@ def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     for entry in _methods(f"{benchmark.name}.{scale}"):
         data = benchmark.data_settings()
         data |= {"featured": True} if entry.get("featured") else {}
-        together = "preset" in entry or "components" in entry.get("options", {})
+        together = {"preset", "features"} & entry.keys() or "components" in entry.get("options", {})
         columns = {**_columns(benchmark, entry), "seed": seed}
         for budget in entry.get("budgets", [None]):
             limited, more = entry, {}
@@ -159,8 +162,6 @@ def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
     masks = entry.get("masks", masks)
     if masks and masks != "basis":
         settings["random"] = {"count": masks, "seed": 0, "disjoint": True, "kernels": True}
-    if entry.get("features") == "learned":
-        settings["features"] = list(range(benchmark.basis))
     return settings
 
 

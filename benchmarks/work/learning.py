@@ -99,28 +99,34 @@ def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobCo
         **settings["learner"],
     )
     if "features" in settings:
-        # Without the job's labels: those who came before had more examples.
-        where = {key: settings[key] for key in OF_THE_INPUTS if key in settings}
-        tasks = [load_task({**where, "task": task}, place) for task in settings["features"]]
-        learner.learn_features(*(task.train for task in tasks))
+        learner.learn_features(*_earlier(settings, place))
     return _learned(learner, settings, place)
 
 
 def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """A method of `create_method`: its name as method; recipe, and options, its other settings.
 
-    It gets the needed masks, or random ones, as its bank.
+    It gets the needed masks, or random ones, as its bank, and the data of `features` as earlier.
     """
     backbone, needs = _backbone_and_masks(settings, needs, place)
     options = dict(settings["options"])
     if needs or "random" in settings:
         options["bank"] = load_bank(backbone, needs, settings.get("random"))
+    if "features" in settings:
+        options["earlier"] = _earlier(settings, place)
     recipe, seed = settings["recipe"], settings["seed"]
     method = create_method(settings["method"], backbone, seed=seed, recipe=recipe, **options)
     reader = None
     if settings.get("adapted") and settings["method"] == "classifier":
         reader = ImpressLearner.from_preset(backbone, "few_labels", progress=False)
     return _learned(method, settings, place, reader)
+
+
+def _earlier(settings: Settings, place: JobContext) -> list[Any]:
+    """The training examples of the tasks of `features`."""
+    # Without the job's labels: those who came before had more examples.
+    where = {key: settings[key] for key in OF_THE_INPUTS if key in settings}
+    return [load_task({**where, "task": task}, place).train for task in settings["features"]]
 
 
 def _learned(
