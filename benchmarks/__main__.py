@@ -89,19 +89,13 @@ def reproduce(target: Target, options: argparse.Namespace) -> tuple[dict[str, An
 
 
 def report(options: argparse.Namespace) -> int:
-    """Writes a page, and on request figures, from records; or prints their tables."""
-    from benchmarks.report import tables_text, write_figures, write_report
+    """Prints the tables of records, and on request draws their figures."""
+    from benchmarks.report import tables_text, write_figures
 
     records = read_records(options.results)
-    if options.text:
-        for record in records:
-            print(tables_text(record), end="\n\n")
-        return 0
-    folder = options.results if options.results.is_dir() else options.results.parent
-    written = [write_report(records, folder / "report.html")]
-    if options.figures:
-        written += write_figures(records, options.figures)
-    for path in written:
+    for record in records:
+        print(tables_text(record), end="\n\n")
+    for path in write_figures(records, options.figures) if options.figures else ():
         print(f"wrote {path}", file=sys.stderr)
     return 0
 
@@ -134,11 +128,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--workers", type=int, help="jobs side by side; the cores by default")
     run.add_argument("--backend", choices=BACKENDS, default="loky", help="processes, or Ray")
     run.add_argument("--device", default="cpu")
-    show = commands.add_parser("report", help="draw records")
+    show = commands.add_parser("report", help="print the tables of records")
     show.set_defaults(run=report)
     show.add_argument("results", type=Path, help="a folder of records, or one record")
     show.add_argument("--figures", type=Path, help="also write every figure here")
-    show.add_argument("--text", action="store_true", help="print the tables instead")
     timed = commands.add_parser("speed", help="measure kernels and steps")
     timed.set_defaults(run=speed)
     timed.add_argument("--only", help="one measurement; an unknown name lists all")

@@ -10,6 +10,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+
+from impresslearn.plotting import line_chart, styled
 
 TASK_SECONDS = 0.0073  # of one core, for a readout of 64 features from 200 examples, all included
 CHUNK = 64  # tasks that are lost with a core at most
@@ -57,17 +60,13 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for machines in (1, 2, 4, 8, 16, 32, 64):
-        for label, between in (("no interruption", 1e9), ("spot", options.hours_between)):
+        for kind, between in (("no interruption", 1e9), ("spot", options.hours_between)):
             nights = [night(options.tasks, machines, between, seed) for seed in range(20)]
             hours, paid = np.mean(nights, axis=0)
-            dollars = 30 * paid * options.price
-            print(
-                f"{machines:3d} machines, {label:16s} {hours:7.2f} h, {dollars:8.2f} dollars/month"
-            )
-            rows.append({"machines": machines, "hours": hours, "kind": label})
+            row = {"machines": machines, "kind": kind, "hours": hours}
+            rows.append(row | {"dollars a month": 30 * paid * options.price})
+    print(pd.DataFrame(rows).round(2).to_string(index=False))
     if options.chart:
-        from impresslearn.plotting import line_chart, styled
-
         title = f"Hours to learn {options.tasks:,} tasks"
         chart = line_chart(rows, "machines", "hours", "kind", title=title, log_x=True)
         styled(chart).save(options.chart)

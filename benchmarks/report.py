@@ -1,4 +1,4 @@
-"""Figures and tables of records: a page, pictures, and tables in text.
+"""Figures and tables of records: pictures, and tables in text.
 
 A record says what it shows:
 - figures: kind (box, bar, line, heatmap), title, x, y, group, where; reference: rows that are drawn
@@ -9,10 +9,8 @@ A record says what it shows:
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,7 @@ from impresslearn.plotting import (
     places_of,
     styled,
 )
-from impresslearn.tables import duration, format_value, kind_of, signed
+from impresslearn.tables import format_value, kind_of, signed
 
 WIDTH = 620
 SHOWN = read_tables("shown.toml")
@@ -43,31 +41,6 @@ SHOWN = read_tables("shown.toml")
 NAMES = SHOWN["names"]
 STYLES = {name: place for place, names in enumerate(SHOWN["styles"]) for name in names}
 Figure = Mapping[str, Any]
-PAGE = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Results</title><style>
-body { margin: auto; max-width: 1100px; font: 15px/1.5 system-ui, sans-serif }
-th, td { padding: 5px 12px; text-align: left; border-bottom: 1px solid #e3e4e1 }
-.right { text-align: right }
-</style><h1>Results</h1>
-"""
-
-
-def write_report(records: Sequence[Record], path: Path) -> Path:
-    """One HTML page with what the paper says, what was found, charts and tables."""
-    body = []
-    for record in records:
-        facts = f"Scale {record['scale']}; {record['data']}; {len(record['rows']):,} rows; "
-        facts += duration(record.get("job_seconds") or record.get("seconds") or 0.0)
-        texts = [record["title"], f"The paper: {record['claim']}"]
-        if record.get("finding"):
-            texts.append(f"Found here: {record['finding']}")
-        body.append(f"<p>{escape(' · '.join([*texts, facts]))}</p>")
-        for chart in charts_of(record):
-            # As an image: the names of gradients and clips in two charts are the same.
-            data = base64.b64encode(picture(chart).encode()).decode()
-            text = escape(chart.description, quote=True)
-            body.append(f'<p><img alt="{text}" src="data:image/svg+xml;base64,{data}"></p>')
-        body += [table.html() for table in tables_of(record)]
-    return write_file(path, PAGE + "\n".join(body))
 
 
 def write_figures(records: Sequence[Record], folder: Path) -> list[Path]:

@@ -8,8 +8,12 @@
 | randlora | diagonals between n random pairs of factors (Albert et al. 2025) | n = width / rank |
 | vblora | vectors, and topk of them a piece of B and A (Li et al. 2024) | num_vectors, rank |
 | fourierft | coefficients of the change's Fourier transform (Gao et al. 2024) | n_frequency |
+| bilora | LoRA's B and A at one bit a number (Jie et al. 2023) | rank |
+| lora_xs | R (r, r) between frozen singular vectors of W (Bałazy et al. 2024) | rank |
+| tinylora | u numbers for all layers, R = Σ v_i P_i (Morris et al. 2026) | u |
 
-Random factors, places and frequencies are redrawn from the seed and cost nothing.
+Random factors, places and frequencies are redrawn from the seed and cost nothing. A convolution's
+kernels are a matrix (units, fan-in).
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ UNUSED = -1e9  # a logit of a vector that is not among the topk
 # start, and how much faster than the learning rate says they move (which Adam allows).
 FIRST_STEP, FIRST_STEP_OF_ZEROS = 1.0, 0.2
 CODED_SPEED = 10.0
+# Of factors at one bit: half a standard normal's numbers are smaller, and where B starts.
+ONE_BIT, FIRST_ONE_BIT = 0.6745, 0.001
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class AdapterKind:
     - rank: the default; None for kinds without a rank
     - alpha: PEFT's name of the scale times rank, and the scale of the change
     - seed: PEFT's name of the seed that redraws the random parts
+    - free: whether all entries of TinyLoRA's R are learned, which is LoRA-XS
+    - one_bit: whether factors are learned at one bit a number
     """
 
     config: str
@@ -60,10 +68,13 @@ class AdapterKind:
     rank: int | None = 4
     alpha: tuple[str, float] | None = None
     seed: str = ""
+    free: bool = False
+    one_bit: bool = False
 
 
 UNI_LORA = {"theta_d_length": 256, "init_theta_d_bound": 0.02}
 VB_LORA = {"num_vectors": 256, "topk": 2, "init_vector_bank_bound": 0.02, "init_logits_std": 0.1}
+TINY = {"u": 64, "weight_tying": 1.0}
 FOURIER = {"n_frequency": 256, "scaling": 150.0, "init_weights": True}
 # FourierFT learns more at higher rates, but its numbers then spread too widely for 15 levels (1,000
 # frequencies, 0.01, ten epochs: 93.0% in float32, 58.1% coded; at 0.003 89.5% coded). It starts at
@@ -82,6 +93,10 @@ ADAPTERS: dict[str, AdapterKind] = {
     ),
     "vblora": AdapterKind("VBLoRAConfig", 0.03, VB_LORA),
     "fourierft": AdapterKind("FourierFTConfig", 0.003, FOURIER, None, seed="random_loc_seed"),
+    # Rates of these three are from tasks of images: see small_tasks.toml.
+    "bilora": AdapterKind("LoraConfig", 0.003, {}, alpha=("lora_alpha", 2.0), one_bit=True),
+    "lora_xs": AdapterKind("TinyLoraConfig", 0.003, {}, 8, free=True),
+    "tinylora": AdapterKind("TinyLoraConfig", 0.003, TINY, 2, seed="projection_seed"),
 }
 
 
@@ -96,7 +111,7 @@ def adapter(
     bit_price: float | None = None,
     **settings: Any,
 ) -> FineTuning:
-    """Trains an adapter of PEFT for every task, on linear layers and, LoRA alone, convolutions.
+    """Trains an adapter of PEFT for every task, on linear layers and convolutions.
 
     - kind: one of `ADAPTERS`
     - rank: r, 4 by default (RandLoRA 32, of which more means fewer numbers)
@@ -110,7 +125,7 @@ def adapter(
     check_choice("kind", kind, ADAPTERS)
     chosen = ADAPTERS[kind]
     layers = [layer for layer in backbone.layers if _is_adaptable(backbone, layer)]
-    if not layers or (kind != "lora" and any(len(layer.shape) > 2 for layer in layers)):
+    if not layers:
         raise InputError(f"PEFT's {kind} has no layer to adapt in {backbone.name}")
     if bit_price is not None and (kind, precision) != ("lora", "coded"):
         raise InputError('bit_price is for kind="lora" and precision="coded" alone')
@@ -120,19 +135,17 @@ def adapter(
 
     def make_trainable(examples: int) -> Trainable:
         network = _adapted(backbone, chosen, layers, config, seed)
-        changes = _Changes(network, layers, by_unit=kind == "fourierft")
-        trained = {name: p for name, p in changes.named_parameters() if p.requires_grad}
+        changes = _Changes(network, layers, backbone.weights, by_unit=kind == "fourierft")
         if bit_price is not None:
-            return _priced(backbone, changes, trained, bit_price / examples)
-
-        def weights() -> tuple[Weights, float]:
-            return changes.added_to(backbone.weights), 0.0
+            return _priced(changes, bit_price / examples)
+        if chosen.one_bit:
+            return _one_bit(changes)
 
         def result() -> tuple[Weights, int]:
-            size = round_adapter(trained, precision, largest, config)
-            return weights()[0], size
+            size = round_adapter(changes.trained, precision, largest, config)
+            return changes.added(), size
 
-        return Trainable(list(trained.values()), weights, result)
+        return Trainable(list(changes.trained.values()), lambda: (changes.added(), 0.0), result)
 
     return FineTuning(backbone, make_trainable=make_trainable, precision=precision, **settings)
 
@@ -140,12 +153,17 @@ def adapter(
 class _Changes(nn.Module):
     """An adapted network as a module that gives the change of each layer's weights, by name.
 
+    - frozen: the weights that are changed
     - by_unit: whether a change is (units, fan-in) also where a parameter is (fan-in, units)
     """
 
-    def __init__(self, network: nn.Module, layers: Sequence[MaskableLayer], by_unit: bool) -> None:
+    def __init__(
+        self, network: nn.Module, layers: Sequence[MaskableLayer], frozen: Weights, by_unit: bool
+    ) -> None:
         super().__init__()
-        self.network, self._layers, self._by_unit = network, layers, by_unit
+        self.network, self._layers = network, layers
+        self._frozen, self._by_unit = frozen, by_unit
+        self.trained = {name: p for name, p in self.named_parameters() if p.requires_grad}
 
     def forward(self) -> Weights:
         changes = {}
@@ -157,20 +175,19 @@ class _Changes(nn.Module):
             changes[layer.name] = change.reshape(layer.shape)
         return changes
 
-    def added_to(self, frozen: Mapping[str, Tensor], given: Any = None) -> Weights:
-        """The changed weights; given: values in place of the parameters."""
-        changes = self() if given is None else torch.func.functional_call(self, given, ())
-        return {name: frozen[name] + change for name, change in changes.items()}
+    def added(self, values: Sequence[Tensor] | None = None) -> Weights:
+        """The changed weights; values: in place of the parameters that are trained."""
+        given = {} if values is None else dict(zip(self.trained, values, strict=True))
+        changes = torch.func.functional_call(self, given, ())
+        return {name: self._frozen[name] + change for name, change in changes.items()}
 
 
-def _priced(
-    backbone: Backbone, changes: _Changes, trained: Mapping[str, Tensor], price: float
-) -> Trainable:
+def _priced(changes: _Changes, price: float) -> Trainable:
     """LoRA's factors as integers whose code length is part of the loss.
 
     - price: nats that a bit costs, divided by the number of examples
     """
-    first, grids = list(trained.values()), []
+    first, grids = list(changes.trained.values()), []
     for factor in first:
         step = FIRST_STEP * float(factor.detach().std()) or FIRST_STEP_OF_ZEROS
         grids.append(Grid(step, 0.0))
@@ -178,18 +195,37 @@ def _priced(
     numbers = QuantizedParameters(shapes, grids, speeds, first[0].device)
     numbers.set(0, first)
 
-    def weights_of(values: Sequence[Tensor]) -> Weights:
-        return changes.added_to(backbone.weights, dict(zip(trained, values, strict=True)))
-
     def weights() -> tuple[Weights, Tensor]:
-        return weights_of(numbers.values()), numbers.bits() * (price * math.log(2))
+        return changes.added(numbers.values()), numbers.bits() * (price * math.log(2))
 
     def result() -> tuple[Weights, int]:
         values, grids = numbers.result()
         rounded, size = rounded_tensors(values, "coded", grids=grids)
-        return weights_of(rounded), size
+        return changes.added(rounded), size
 
     return Trainable(numbers.parameters, weights, result)
+
+
+def _one_bit(changes: _Changes) -> Trainable:
+    """LoRA's factors, of which a task keeps signs, and of each factor its mean and deviation."""
+    factors = list(changes.trained.values())
+
+    def kept() -> list[Tensor]:
+        values = []
+        for factor in factors:
+            mean, deviation = factor.mean(), factor.std()
+            normal = (factor - mean) / (deviation + 1e-5)
+            signs = torch.where(normal < 0, -ONE_BIT, ONE_BIT)
+            # Straight through: the gradient is the number's, as if it were not rounded.
+            values.append(mean + deviation * (normal + (signs - normal).detach()))
+        return values
+
+    def result() -> tuple[Weights, int]:
+        grids = [Grid(ONE_BIT * float(each.std()), float(each.mean())) for each in factors]
+        rounded, size = rounded_tensors(kept(), "coded", grids=grids)
+        return changes.added(rounded), size
+
+    return Trainable(factors, lambda: (changes.added(kept()), 0.0), result)
 
 
 def _config(
@@ -206,6 +242,8 @@ def _config(
         divisor = math.gcd(*(width for layer in layers for width in layer.shape[:2]))
         fitting = [n for n in range(1, min(divisor, LONGEST_VECTOR) + 1) if divisor % n == 0]
         config.setdefault("vector_length", fitting[-1])
+    if kind.free:
+        config["u"] = config["r"] ** 2
     if "n_frequency" in config:  # layers that have fewer weights train them all
         few = [layer for layer in layers if layer.numel < config["n_frequency"]]
         config["n_frequency_pattern"] = {_module(layer): layer.numel for layer in few}
@@ -228,11 +266,37 @@ def _adapted(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         made, network = getattr(peft, kind.config)(**settings), copy.deepcopy(backbone.module)
-        for module in network.modules():
-            # PEFT makes factors of a layer's class, and other classes may need other arguments.
-            if isinstance(module, nn.Conv2d):
-                module.__class__ = nn.Conv2d
-        return peft.get_peft_model(network, made).get_base_model()
+        _as_matrices(network, layers)
+        adapted = peft.get_peft_model(network, made).get_base_model()
+        for name, values in adapted.named_parameters():
+            if kind.one_bit and "lora_B" in name:
+                nn.init.normal_(values, std=FIRST_ONE_BIT)
+        if kind.free:
+            _free(adapted, layers)
+        return adapted
+
+
+def _as_matrices(network: nn.Module, layers: Sequence[MaskableLayer]) -> None:
+    """Puts linear layers in place of convolutions, which few kinds take; it gives changes alone."""
+    for layer in layers:
+        if len(layer.shape) > 2:
+            linear = nn.Linear(layer.fan_in, layer.units, bias=False, device="meta")
+            kernels = network.get_parameter(layer.name).detach()
+            linear.weight = nn.Parameter(kernels.reshape(layer.units, -1))
+            network.set_submodule(_module(layer), linear)
+
+
+def _free(network: nn.Module, layers: Sequence[MaskableLayer]) -> None:
+    """Makes every entry of R a number of its own, and leaves the singular values to the inputs."""
+    for layer in layers:
+        module: Any = network.get_submodule(_module(layer))
+        left, right = module.tinylora_B["default"], module.tinylora_A["default"]
+        count, rank, _ = module.tinylora_P["default"].shape
+        entries = torch.eye(count, device=left.device)[:, : rank * rank]
+        module.tinylora_P["default"] = entries.reshape(count, rank, rank)
+        roots = left.norm(dim=0)
+        module.tinylora_B["default"] = left / roots
+        module.tinylora_A["default"] = right * roots[:, None]
 
 
 def round_adapter(

@@ -19,6 +19,7 @@ from impresslearn.data import Features, Inputs, to_batches
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
+from impresslearn.methods.finetuning import FineTuning
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples, training_examples
 from impresslearn.networks.prediction import TaskView
@@ -133,7 +134,7 @@ def _round(fitted: LogisticRegression, precision: str) -> int:
     return size
 
 
-class BestMask:
+class BestMask(FineTuning):
     """Every task is predicted with that mask of a bank which is right on most of its examples.
 
     - bank: at least one mask
@@ -144,30 +145,22 @@ class BestMask:
     def __init__(self, backbone: Backbone, bank: MaskBank) -> None:
         if not len(bank):
             raise InputError("the bank is empty; BestMask chooses one of its masks")
-        self.backbone, self.bank = backbone, bank
-        self.tasks_: dict[str, TaskInfo] = {}
-        self._views: dict[str, TaskView] = {}
+        super().__init__(backbone)
+        self.bank = bank
 
     def learn_task(self, name: str, data: Any) -> BestMask:
         """Tries every mask on the examples; the first of equally good ones is kept."""
         examples, classes = training_examples(self.backbone, data, None)
-        source = to_batches(examples, classes, self.backbone.device)
-        best_accuracy = -1.0
+        source, best = to_batches(examples, classes, self.backbone.device), -1.0
         for mask in self.bank.names:
             weights = masked_weights(self.bank, self.backbone.weights, mask)
             view = TaskView(weights, None, len(classes))
             accuracy = view.accuracy(self.backbone, source)
-            if accuracy > best_accuracy:
-                self._views[name], best_accuracy = view, accuracy
+            if accuracy > best:
+                self._views[name], best = view, accuracy
         bits = (len(self.bank) - 1).bit_length()
-        self.tasks_[name] = _info(name, classes, len(self.bank), {"mask_number": -(-bits // 8)})
+        self._infos[name] = _info(name, classes, len(self.bank), {"mask_number": -(-bits // 8)})
         return self
-
-    def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1]."""
-        examples = checked_examples(self.backbone, data, None)
-        source = to_batches(examples, self.tasks_[task].classes, self.backbone.device)
-        return self._views[task].accuracy(self.backbone, source)
 
 
 def _info(name: str, classes: tuple[Any, ...], masks: int, sizes: dict[str, int]) -> TaskInfo:

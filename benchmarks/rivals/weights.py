@@ -1,21 +1,24 @@
-"""Weights of a task's own: made of random ones (PRANC, NOLA), pruned, or the small ones alone."""
+"""Weights of a task's own: made of random ones or earlier changes, pruned, or small ones alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.rivals.adapters import adapter
 from impresslearn.coefficients.quantisation import Grid, best_steps, rounded_tensors
 from impresslearn.errors import InputError
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import FineTuning, copied_weights
+from impresslearn.methods.finetuning import SCALE, FineTuning, copied_weights
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import TUNED
+from impresslearn.store.tasks import tensor_bytes
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
 # The shares of the steps after which all are pruned, and from which on weights are rounded.
@@ -43,28 +46,19 @@ def pranc(
 
     Source: Nooralinejad et al. 2023.
     """
-    layers = backbone.layers
-    networks: list[Tensor] = []
+    draws, networks = torch.Generator().manual_seed(seed), []
+    start = _normal((bases,), bases**-0.5, draws)
+    for layer in backbone.layers:
+        drawn = _normal((bases, layer.numel), math.sqrt(2 / layer.fan_in), draws)
+        networks.append(drawn.to(backbone.device))
 
-    def make_trainable(examples: int) -> Trainable:
-        draws = torch.Generator().manual_seed(seed)
-        start = _normal((bases,), bases**-0.5, draws).to(backbone.device)
-        # They fill the memory, so that all tasks share one draw.
-        if not networks:
-            for layer in layers:
-                drawn = _normal((bases, layer.numel), math.sqrt(2 / layer.fan_in), draws)
-                networks.append(drawn.to(backbone.device))
+    def weights(values: Sequence[Tensor]) -> Weights:
+        mixed = {}
+        for layer, drawn in zip(backbone.layers, networks, strict=True):
+            mixed[layer.name] = (values[0] @ drawn).reshape(layer.shape)
+        return mixed
 
-        def weights(values: Sequence[Tensor]) -> Weights:
-            mixed = {}
-            for layer, drawn in zip(layers, networks, strict=True):
-                mixed[layer.name] = (values[0] @ drawn).reshape(layer.shape)
-            return mixed
-
-        return _coefficients([start], weights, precision, largest)
-
-    settings |= {"precision": precision, "seed": seed}
-    return FineTuning(backbone, make_trainable=make_trainable, **settings)
+    return _coefficients(backbone, [start], weights, precision, largest, seed, settings)
 
 
 def nola(
@@ -92,41 +86,107 @@ def nola(
         scale = (NOLA_RANK * layer.fan_in) ** -0.25
         for side in ((layer.units, NOLA_RANK), (NOLA_RANK, layer.fan_in)):
             factors.append(_normal((bases, *side), scale, draws).to(backbone.device))
-    first = _normal((len(layers), bases), bases**-0.5, draws).to(backbone.device)
+    start = []
+    for row in _normal((len(layers), bases), bases**-0.5, draws):
+        # With one factor at zero a task starts from the frozen network.
+        start += [row, torch.zeros_like(row)]
 
-    def make_trainable(examples: int) -> Trainable:
-        def weights(values: Sequence[Tensor]) -> Weights:
-            changed = {}
-            sides = [torch.tensordot(v, f, 1) for v, f in zip(values, factors, strict=True)]
-            for layer, left, right in zip(layers, sides[::2], sides[1::2], strict=True):
-                frozen = backbone.weights[layer.name]
-                changed[layer.name] = frozen + (left @ right).reshape(layer.shape)
-            return changed
+    def weights(values: Sequence[Tensor]) -> Weights:
+        changed = {}
+        sides = [torch.tensordot(v, f, 1) for v, f in zip(values, factors, strict=True)]
+        for layer, left, right in zip(layers, sides[::2], sides[1::2], strict=True):
+            frozen = backbone.weights[layer.name]
+            changed[layer.name] = frozen + (left @ right).reshape(layer.shape)
+        return changed
 
-        start = []
-        for row in first:
-            # With one factor at zero a task starts from the frozen network.
-            start += [row.clone(), torch.zeros_like(row)]
-        return _coefficients(start, weights, precision, largest)
+    return _coefficients(backbone, start, weights, precision, largest, seed, settings)
 
-    settings |= {"precision": precision, "seed": seed}
-    return FineTuning(backbone, make_trainable=make_trainable, **settings)
+
+def share(
+    backbone: Backbone,
+    *,
+    earlier: Sequence[Any],
+    recipe: Recipe,
+    lora_lr: float = 0.003,
+    count: int = 16,
+    rank: int = 4,
+    precision: str = "float32",
+    largest: int | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> FineTuning:
+    """The frozen network and, for every task, changes in directions that earlier tasks' LoRA found.
+
+    The directions stay as they are; the source's merging of new ones would change earlier tasks.
+
+    - earlier: the data of earlier tasks, which LoRA learns at the rate of lora_lr
+    - count: k, main directions of a layer's outputs and inputs. A task has two matrices (k, rank)
+      of coefficients per layer, one of which starts at zero
+    - precision, largest, settings: see `pranc`
+
+    Source: Kaushik et al. 2026, arXiv 2602.06043.
+    """
+    slow, directions = recipe.changed({"lr": lora_lr}), {}
+    lora = adapter(backbone, rank=rank, recipe=slow, seed=seed, **settings)
+    for number, data in enumerate(earlier):
+        lora.learn_task(str(number), data)
+    draws, start = torch.Generator().manual_seed(seed), []
+    for name, frozen in backbone.weights.items():
+        views = [view for view in lora._views.values() if name in view.weights]
+        if views:
+            changes = [(view.weights[name] - frozen).flatten(1) for view in views]
+            outputs, inputs = directions[name] = _main_directions(changes, rank, count)
+            start.append(torch.zeros(outputs.shape[1], rank))
+            start.append(_normal((inputs.shape[1], rank), inputs.shape[1] ** -0.5, draws))
+
+    def weights(values: Sequence[Tensor]) -> Weights:
+        changed = {}
+        pairs = zip(directions.items(), values[::2], values[1::2], strict=True)
+        for (name, (outputs, inputs)), left, right in pairs:
+            change = SCALE * (outputs @ left) @ (inputs @ right).t()
+            changed[name] = backbone.weights[name] + change.reshape_as(backbone.weights[name])
+        return changed
+
+    settings |= {"recipe": recipe}
+    method = _coefficients(backbone, start, weights, precision, largest, seed, settings)
+    method.shared_bytes = tensor_bytes(chain.from_iterable(directions.values()))
+    return method
+
+
+def _main_directions(changes: Sequence[Tensor], rank: int, count: int) -> list[Tensor]:
+    """The main directions of outputs and of inputs of changes (units, fan-in) of some rank."""
+    sides: tuple[list[Tensor], list[Tensor]] = [], []
+    for change in changes:
+        left, sizes, right = torch.linalg.svd(change, full_matrices=False)
+        roots = sizes[:rank].sqrt()
+        sides[0].append(left[:, :rank] * roots)
+        sides[1].append(right[:rank].t() * roots)
+    found = [torch.linalg.svd(torch.cat(side, 1), full_matrices=False)[0] for side in sides]
+    return [directions[:, :count] for directions in found]
 
 
 def _coefficients(
+    backbone: Backbone,
     start: Sequence[Tensor],
     weights_of: Callable[[Sequence[Tensor]], Weights],
     precision: str,
     largest: int | None,
-) -> Trainable:
-    """Vectors to train from here, and the weights that they make; kept in this precision."""
-    values = [vector.requires_grad_(True) for vector in start]
+    seed: int,
+    settings: Mapping[str, Any],
+) -> FineTuning:
+    """Trains numbers from here for every task, and the weights that they make."""
 
-    def result() -> tuple[Weights, int]:
-        rounded, size = rounded_tensors(values, precision, largest=largest)
-        return weights_of(rounded), size
+    def make_trainable(examples: int) -> Trainable:
+        values = [first.to(backbone.device, copy=True).requires_grad_(True) for first in start]
 
-    return Trainable(values, lambda: (weights_of(values), 0.0), result)
+        def result() -> tuple[Weights, int]:
+            rounded, size = rounded_tensors(values, precision, largest=largest)
+            return weights_of(rounded), size
+
+        return Trainable(values, lambda: (weights_of(values), 0.0), result)
+
+    how = {**settings, "precision": precision, "seed": seed}
+    return FineTuning(backbone, make_trainable=make_trainable, **how)
 
 
 def _normal(shape: tuple[int, ...], deviation: float, draws: torch.Generator) -> Tensor:

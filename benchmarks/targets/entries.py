@@ -102,7 +102,7 @@ def at_budgets(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     for entry in _methods(f"{benchmark.name}.{scale}"):
         data = benchmark.data_settings()
         data |= {"featured": True} if entry.get("featured") else {}
-        together = "preset" in entry or "components" in entry.get("options", {})
+        together = {"preset", "features"} & entry.keys() or "components" in entry.get("options", {})
         columns = {**_columns(benchmark, entry), "seed": seed}
         for budget in entry.get("budgets", [None]):
             limited, more = entry, {}

@@ -104,12 +104,15 @@ def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobCo
 def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """A method of `create_method`: its name as method; recipe, and options, its other settings.
 
-    It gets the needed masks, or random ones, as its bank. features: as of ours.
+    It gets the needed masks, or random ones, as its bank. features: as of ours; Share learns its
+    shared directions from these tasks.
     """
     backbone, needs = _backbone_and_masks(settings, needs, place)
     options = dict(settings["options"])
     if needs or "random" in settings:
         options["bank"] = load_bank(backbone, needs, settings.get("random"))
+    if settings["method"] == "share":
+        options["earlier"] = _earlier(settings, place)
     recipe, seed = settings["recipe"], settings["seed"]
     method = create_method(settings["method"], backbone, seed=seed, recipe=recipe, **options)
     reader = None
@@ -118,15 +121,19 @@ def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: JobContex
     return _learned(method, settings, place, reader)
 
 
+def _earlier(settings: Settings, place: JobContext) -> list[Any]:
+    """The training examples of the tasks of `features`."""
+    # Without the job's labels: those who came before had more examples.
+    where = {key: settings[key] for key in OF_THE_INPUTS if key in settings}
+    return [load_task({**where, "task": task}, place).train for task in settings["features"]]
+
+
 def _learned(
     method: Any, settings: Settings, place: JobContext, reader: ImpressLearner | None = None
 ) -> Outcome:
     """The rows of a method; it gets the features that `reader` computes, if any, as its inputs."""
-    if "features" in settings:
-        # Without the job's labels: those who came before had more examples.
-        where = {key: settings[key] for key in OF_THE_INPUTS if key in settings}
-        tasks = [load_task({**where, "task": task}, place) for task in settings["features"]]
-        method.learn_features(*(task.train for task in tasks))
+    if "features" in settings and hasattr(method, "learn_features"):
+        method.learn_features(*_earlier(settings, place))
     if "task" in settings:
         return Outcome(_row(method, settings, place, reader))
     rows = [_row(method, {**settings, "task": task}, place, reader) for task in settings["tasks"]]

@@ -5,6 +5,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 from benchmarks.rivals import METHODS, BestMask, SklearnClassifier, bitfit, create_method, pruned
+from benchmarks.rivals.adapters import ADAPTERS
+from benchmarks.rivals.weights import _main_directions
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
@@ -13,18 +15,19 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from toys import QUICK, ConvNet, blobs, lenet, pictures, refused
 
-ADAPTERS = ("lora", "vera", "unilora", "randlora", "vblora", "fourierft")
 RECIPE = {"lr": 0.03, "epochs": 0, "min_steps": 200, "batch_size": 32}
 SETTINGS = {
     "pruned": {"recipe": RECIPE | {"lr": 0.01}, "sparsity": 0.5},
     "fourierft": {"recipe": RECIPE | {"lr": 0.1}},
+    "bilora": {"recipe": RECIPE | {"lr": 0.01}, "rank": 8},
+    "share": {"earlier": [blobs(5), blobs(6)], "count": 4, "rank": 2, "lora_lr": 0.03},
     "finetune_separate": {"recipe": RECIPE | {"lr": 0.01}},
 }
 DATA = blobs()
 
 
 def made(name, backbone=None, **settings):
-    if name in ADAPTERS and find_spec("peft") is None:
+    if name in (*ADAPTERS, "share") and find_spec("peft") is None:
         pytest.skip("PEFT is not installed")
     chosen = {"recipe": RECIPE} | SETTINGS.get(name, {}) | settings
     return create_method(name, lenet() if backbone is None else backbone, **chosen)
@@ -56,6 +59,9 @@ def test_each_method_learns_repeats_and_counts_its_bytes(name):
         ("lora", {"rank": 3}, 3 * (16 + 24 + 24 + 12 + 12 + 3)),
         ("vera", {"rank": 30}, 3 * 30 + 24 + 12 + 3),
         ("unilora", {"config": {"theta_d_length": 70}}, 70),
+        ("tinylora", {"config": {"u": 70}}, 70),
+        ("lora_xs", {"rank": 3}, 3 * 3 * 3),
+        ("share", {}, 2 * (3 * 4 + 4 + 4 + 3)),  # the head has three outputs
         ("fourierft", {"config": {"n_frequency": 100}}, 100 + 100 + 36),  # the head has no more
     ],
 )
@@ -66,6 +72,28 @@ def test_what_a_seed_redraws_is_not_kept_and_codes_are_small(name, settings, num
     )
     assert exact.tasks_["a"].breakdown["weights"] == 4 * numbers
     assert coded.tasks_["a"].bytes < 0.6 * exact.tasks_["a"].bytes
+
+
+@pytest.mark.parametrize(("name", "rank"), [("lora_xs", 2), ("tinylora", 2), ("bilora", 1)])
+def test_changes_lie_between_singular_vectors_or_have_a_bit_a_number(name, rank):
+    backbone, weight = il.adapt(ConvNet()), "body.0.weight"
+    method = made(name, backbone, rank=rank).learn_task("a", pictures())
+    frozen = backbone.weights[weight].flatten(1)
+    change = method._views["a"].weights[weight].flatten(1) - frozen
+    assert change.abs().max() > 0.01
+    if name == "bilora":  # products of two numbers of B and two of A
+        assert len(change.round(decimals=4).unique()) <= 2 * 2
+        return
+    left, _, right = torch.linalg.svd(frozen, full_matrices=False)
+    left, right = left[:, :rank], right[:rank]
+    assert torch.allclose(left @ left.T @ change @ right.T @ right, change, atol=1e-5)
+
+
+def test_share_keeps_the_directions_of_changes():
+    changes = [torch.outer(torch.eye(6)[n], torch.eye(4)[n]) * (n + 1) for n in range(3)]
+    outputs, inputs = _main_directions(changes, 1, 2)
+    assert torch.equal(outputs.abs(), torch.eye(6)[:, [2, 1]])  # the largest first
+    assert torch.equal(inputs.abs(), torch.eye(4)[:, [2, 1]])
 
 
 def test_pruned_weights_are_few_multiples_of_a_step():
