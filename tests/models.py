@@ -87,17 +87,16 @@ class Columns(nn.Sequential):
 
 
 class Tied(nn.Module):
-    """Next tokens of ids (n, length) by the embedding itself, of which the first classes count."""
+    """Two layers and an embedding of one weight, over single ids (n,)."""
 
-    def __init__(self, classes: int = VOCABULARY) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, 8)
-        self.hidden = nn.Linear(8, 8)
-        self.out = nn.Linear(8, VOCABULARY, bias=False)
-        self.out.weight = self.tokens.weight
+        self.tokens = nn.Embedding(8, 8)
+        self.a, self.b, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.a.weight = self.b.weight = self.tokens.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.out(F.relu(self.hidden(self.tokens(ids).mean(1))))
+        return self.out(self.b(self.a(self.tokens(ids)).relu()).relu())
 
 
 @dataclass

@@ -12,7 +12,7 @@ from impresslearn.coefficients import (
     TensorLayout,
     register_parametrisation,
 )
-from toys import blobs, quick_learner
+from toys import blobs, quick_learner, refused
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ def test_another_parametrisation_of_the_same_kind_is_refused():
     class Other(RowsAndColumns):
         pass
 
-    with pytest.raises(il.InputError, match="registered already"):
-        register_parametrisation(Other)
+    refused("registered already", register_parametrisation, Other)
     for _ in range(2):  # also a class that was registered before
         with pytest.raises(il.InputError, match="granularity 'layer' is registered already"):
             register_parametrisation(RowsAndColumns, {"layer": lambda spec: RowsAndColumns()})
@@ -82,8 +81,7 @@ def test_a_store_of_an_unregistered_kind_says_what_to_do(tmp_path, monkeypatch):
     learner = quick_learner(granularity="rows-and-columns").learn_task("a", blobs(1))
     learner.save(tmp_path / "a.impress")
     monkeypatch.delitem(parametrisation._MAKERS, "rows-and-columns")
-    with pytest.raises(il.InputError, match="if it is your own, import its module"):
-        il.load(tmp_path / "a.impress")
+    refused("if it is your own, import its module", il.load, tmp_path / "a.impress")
     monkeypatch.delitem(parametrisation._KINDS, "rows-and-columns")
     with pytest.raises(il.StoreError, match="not registered; import what registers it$"):
         il.load(tmp_path / "a.impress", granularity="layer").predict(blobs(1)[0], "a")

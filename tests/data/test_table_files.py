@@ -90,6 +90,7 @@ def test_the_order_of_named_columns(tmp_path):
         ),
         ("a,label\n1,0\n1", "row 2 has no label"),
         ("a,label\n1,2,0\n1,2,0", "rows have more cells than the 2 of the first line"),
+        ("a;label\n1,5;0\n2,5;1", "column 'a' holds '1,5', expected a number and no text"),
         ("a,label\n1,0.5\n2,1", "labels must be integers or names, got '0.5'"),
         (("a,label\n" + "1,2\n" * 9999 + "1,ö").encode("latin1"), "a.csv is not UTF-8 text"),
     ],

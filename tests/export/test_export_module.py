@@ -51,10 +51,7 @@ def test_a_task_without_statistics_has_the_modules_own():
 def test_nothing_is_shared_with_the_learner(kind):
     learner, inputs = learned(kind)
     before, fingerprint = learner.logits(inputs, "new"), learner.backbone.fingerprint()
-    first, second = (
-        ExportedTask(learner.task_model("new")),
-        ExportedTask(learner.task_model("new")),
-    )
+    first, second = (ExportedTask(learner.task_model("new")) for _ in range(2))
     with torch.no_grad():
         for value in first.state_dict().values():
             value.fill_(1)

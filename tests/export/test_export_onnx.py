@@ -6,12 +6,9 @@ import pytest
 import torch
 from export_cases import learned
 
-from impresslearn.errors import (
-    ImpressLearnError,
-    InputError,
-    NotLearnedWarning,
-)
+from impresslearn.errors import ImpressLearnError, NotLearnedWarning
 from impresslearn.export import ExportedTask, export_task
+from toys import refused
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
@@ -90,8 +87,7 @@ def test_a_wrong_model_is_not_written(learner, tmp_path, monkeypatch, change, me
     monkeypatch.setattr(
         torch.onnx.ONNXProgram, "__call__", lambda *args: [change(each) for each in run(*args)]
     )
-    with pytest.raises(ImpressLearnError, match=message):
-        export_task(learner.task_model("new"), path)
+    refused(message, export_task, learner.task_model("new"), path, error=ImpressLearnError)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,5 +96,5 @@ def test_what_cannot_be_translated(learner, tmp_path, monkeypatch):
         raise RuntimeError("\nno such operator\nand much more")
 
     monkeypatch.setattr(torch.onnx, "export", fail)
-    with pytest.raises(InputError, match=r"translated to ONNX: no such operator; a .pt2"):
-        export_task(learner.task_model("new"), tmp_path / "new.onnx")
+    line, task = "translated to ONNX: no such operator; a .pt2", learner.task_model("new")
+    refused(line, export_task, task, tmp_path / "new.onnx")

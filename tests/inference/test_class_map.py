@@ -8,16 +8,14 @@ from scipy.stats import multivariate_normal
 import impresslearn as il
 from impresslearn.inference import ClassMap
 from impresslearn.inference.class_map import TEMPERATURE
-from toys import blobs
+from toys import blobs, few_labels, mlp
 
 TASKS = {name: blobs(seed, count=300) for seed, name in enumerate("abc")}
 
 
 @pytest.fixture
 def learner():
-    network = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Tanh(), torch.nn.Linear(24, 3))
-    backbone = il.adapt(network, input_shape=(16,))
-    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    learner = few_labels(mlp(24))
     for name, (inputs, labels) in TASKS.items():
         learner.learn_task(name, (inputs[:200], labels[:200]))
     return learner

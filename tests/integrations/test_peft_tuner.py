@@ -6,7 +6,6 @@ from importlib import import_module
 import pytest
 import safetensors.torch
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from impresslearn.coefficients.quantisation import TensorLayout, encode_tensors
@@ -14,7 +13,7 @@ from impresslearn.errors import MissingDependencyError
 from impresslearn.kernels import unpack
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.streams.torchvision import import_extra
-from models import seeded
+from models import Tied, seeded
 from toys import ConvNet, pictures, refused
 
 try:
@@ -333,31 +332,18 @@ def test_masks_never_change():
     assert digest.hex() == "de2156a03b995ef9ff6737459deb5d4e2a949e673b475536a33c620edafc65a6"
 
 
-class Tied(nn.Module):
-    """Two layers and an embedding of one weight."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(8, 8)
-        self.a, self.b, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-        self.a.weight = self.b.weight = self.embedding.weight
-
-    def forward(self, ids):
-        return self.out(self.b(self.a(self.embedding(ids)).relu()).relu())
-
-
 @pytest.mark.parametrize("target", [["a"], ["a", "b"]])
 @torch.no_grad()
 def test_layers_that_share_a_weight_are_merged_each_for_itself(target):
     ids = torch.arange(8)
     base, model = seeded(Tied), tuned(seed=0, model=seeded(Tied), target_modules=target)
     network, own = model.base_model.model, model(ids)
-    shared = network.embedding.weight
+    shared = network.tokens.weight
     assert not torch.allclose(own, base(ids), atol=1e-3)
     for _ in range(2):
         model.merge_adapter(safe_merge=True)
         assert torch.allclose(model(ids), own, atol=1e-5)
-        assert torch.equal(network.embedding.weight, base.a.weight)
+        assert torch.equal(network.tokens.weight, base.a.weight)
         assert len(list(network.a.get_base_layer().parameters())) == 2  # none is kept twice
         model.unmerge_adapter()
         assert network.a.base_layer.weight is shared

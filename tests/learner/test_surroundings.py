@@ -18,10 +18,9 @@ COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle
 
 @pytest.mark.parametrize("how", COPIES)
 def test_a_copy_of_an_opened_store_opens_the_file_again(how, tmp_path):
-    quick_learner(lenet()).add_random_masks(4).learn_task("a", blobs(1)).save(
-        tmp_path / "a.impress"
-    )
-    with il.open_store(tmp_path / "a.impress", progress=False) as learner:
+    path = tmp_path / "a.impress"
+    quick_learner().add_random_masks(4).learn_task("a", blobs(1)).save(path)
+    with il.open_store(path, progress=False) as learner:
         with COPIES[how](learner) as again:
             again.learn_task("b", blobs(2))
         assert set(COPIES[how](learner.tasks_)) == {"a", "b"}

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from impresslearn.errors import StoreError
 from impresslearn.masks.codec import decode_mask, encode_mask, find_classes
+from toys import refused
 
 LENET = ((300, 784), (100, 300), (10, 100))
 SIZES = st.integers(1, 40)
@@ -109,5 +110,4 @@ def test_a_random_mask_costs_its_entropy_and_an_uneven_one_less(density):
     ],
 )
 def test_what_is_no_stored_mask_is_named(blob, shape, message):
-    with pytest.raises(StoreError, match=message):
-        decode_mask(blob, [shape])
+    refused(message, decode_mask, blob, [shape], error=StoreError)

@@ -128,8 +128,7 @@ def test_each_input_is_inferred_by_itself(digits):
 def test_a_batch_of_several_tasks_is_named(digits):
     inputs = np.concatenate([task.test.inputs[:30].numpy() for task in STREAM])
     assert digits.infer_task(inputs).unknown
-    with pytest.raises(UnknownTaskError, match="per_input=True if they come from several"):
-        digits.predict(inputs)
+    refused("per_input=True if they come", digits.predict, inputs, error=UnknownTaskError)
 
 
 def test_class_and_task_incremental_accuracy_side_by_side(digits):

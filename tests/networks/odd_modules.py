@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import impresslearn as il
@@ -63,16 +63,6 @@ def weight(*shape):
     return nn.Parameter(torch.randn(*shape) / 4)
 
 
-class Symmetric(nn.Module):
-    def forward(self, w):
-        return w.triu() + w.triu(1).mT
-
-
-def symmetric(layer):
-    parametrize.register_parametrization(layer, "weight", Symmetric())
-    return layer
-
-
 def tied():
     net = Net(lambda m, x: m.decode(m.encode(x).relu()), encode=nn.Linear(16, 16))
     net.decode = nn.Linear(16, 16, bias=False)
@@ -107,11 +97,6 @@ def counts_steps(net, x):
     return x
 
 
-def appends_to_a_list(net, x):
-    net.past.append(x.norm().item())
-    return x
-
-
 def running_mean(net, x):
     if net.training:
         net.buffer = 0.9 * net.buffer + 0.1 * x.mean(0).detach()
@@ -132,12 +117,6 @@ def writes_to_its_scale(net, x):
     return x * net.scale
 
 
-def replaces_its_scale(net, x):
-    if net.training:
-        net.scale = nn.Parameter(net.scale.detach() * 0.9)
-    return x * net.scale
-
-
 def replaces_its_head(net, x):
     net.head = nn.Linear(16, 3)
     return x
@@ -155,10 +134,6 @@ def keeps_a_state(net, x):
 
 def scales_by_its_count(net, x):
     return counts_steps(net, x) * net.steps
-
-
-def anneals_in_training(net, x):
-    return scales_by_its_count(net, x) if net.training else x
 
 
 class Gathers(Net):
@@ -214,14 +189,6 @@ def weights_set_in_a_pre_hook():
     return net
 
 
-def exits_early(net, x):
-    """Stops at the first head when the whole batch is certain."""
-    hidden = net.body(x).relu()
-    early = net.first(hidden)
-    certain = early.softmax(1).max(1)[0].min() > 0.4
-    return early if certain else net.head(net.deeper(hidden).relu())
-
-
 def noise_in_training(net, x):
     return x + torch.randn_like(x) if net.training else x
 
@@ -229,11 +196,6 @@ def noise_in_training(net, x):
 def softmax_in_evaluation(net, x):
     logits = net.head(net.body(x).relu())
     return logits if net.training else logits.softmax(1)
-
-
-def drop_path(net, x):
-    keep = torch.rand(len(x), 1) < 0.8 if net.training else 1
-    return x + x.tanh() * keep
 
 
 def each_row(net, x):
@@ -266,11 +228,6 @@ def attend(net, tokens, x):
     return net.attention(x, x, x, key_padding_mask=tokens == 0)[0][:, 0]
 
 
-def attend_over_the_batch(net, tokens, x):
-    """Forgets batch_first, so that rows attend to one another."""
-    return net.attention(x, x, x)[0].mean(1)
-
-
 def sinusoids_by_length(net, tokens, x):
     if x.shape[1] not in net.positions:
         net.positions[x.shape[1]] = torch.arange(x.shape[1])[:, None].mul(0.3).sin()
@@ -297,15 +254,6 @@ class HeadFirst(nn.Module):
         return self.head(self.body(x).relu())
 
 
-class PlainParameters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w, self.v = weight(8, 16), weight(16, 3)
-
-    def forward(self, x):
-        return F.linear(F.linear(x, self.w.t()).relu(), self.v.t())
-
-
 def cosine_head(net, x):
     x = F.normalize(net.body(x).relu(), dim=1)
     return 10 * F.linear(x, F.normalize(net.head.weight, dim=1))
@@ -321,13 +269,6 @@ def hypernetwork(net, x):
     return torch.einsum("ni,nij->nj", x, net.generate(x).view(-1, 16, 16)).tanh()
 
 
-def routed(net, x):
-    chosen, out = net.route(x).argmax(1), torch.zeros_like(x)
-    for i, expert in enumerate(net.experts):
-        out[chosen == i] = expert(x[chosen == i])
-    return out
-
-
 class SignSTE(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -336,11 +277,6 @@ class SignSTE(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad
-
-
-class NoBackward(torch.autograd.Function):
-    forward = staticmethod(lambda ctx, x: x.clone())
-    backward = staticmethod(lambda ctx, gradient: None)
 
 
 def shares_its_body():
@@ -443,7 +379,6 @@ OF_ROWS = {
     "weight norm": wrapped(parametrizations.weight_norm),
     "spectral norm, the old hook": wrapped(nn.utils.spectral_norm),
     "spectral norm": wrapped(parametrizations.spectral_norm),
-    "a symmetric weight": wrapped(symmetric),
     "a ParameterList": net(
         lambda m, x: x * m.w[0] + m.w[1], w=lambda: nn.ParameterList([weight(16)] * 2)
     ),
@@ -467,18 +402,15 @@ OF_ROWS = {
     "traced by torch.fx": lambda: torch.fx.symbolic_trace(HeadFirst()),
     "keeps activations": net(keeps_activations),
     "counts steps in an attribute": net(counts_steps),
-    "appends to a list": net(appends_to_a_list, past=list),
     "a running mean of its own": lambda: Buffered(running_mean, torch.zeros(16)),
     "counts passes in a buffer": lambda: Buffered(
         lambda m, x: x + 0 * m.buffer.add_(1), torch.zeros(())
     ),
     "writes to a parameter in training": net(writes_to_its_scale, scale=ones),
-    "replaces a parameter in training": net(replaces_its_scale, scale=ones),
     "replaces its head": net(replaces_its_head),
     "adds what it appends to a list": net(remembers_in_a_list, past=list),
     "adds a state of its last pass": net(keeps_a_state),
     "scales by a count of passes": net(scales_by_its_count),
-    "scales by a count in training": net(anneals_in_training),
     "a running mean that hardly moves": kind_of(Gathers, lambda m, x: m.seen.lerp_(x, 1e-6)),
     "the mean of the first batch": kind_of(Gathers, lambda m, x: m.seen.any() or m.seen.copy_(x)),
     "means in an attribute": kind_of(Gathers, lambda m, x: setattr(m, "state", m.state + x / 1e3)),
@@ -502,10 +434,8 @@ OF_ROWS = {
     "noise of numpy": net(lambda m, x: x * torch.from_numpy(np.random.rand(*x.shape)).float()),
     "branches on the batch": net(lambda m, x: x * 2 if x.mean() > 0.35 else x),
     "branches on each row": net(each_row),
-    "exits early": kind_of(Whole, exits_early, first=head, deeper=linear),
     "dropout that is always on": net(lambda m, x: F.dropout(x, 0.5)),
     "noise in training": net(noise_in_training),
-    "DropPath": net(drop_path),
     "an autograd.Function": net(lambda m, x: SignSTE.apply(x - 0.3)),
     "changes its input in place": ChangesItsInput,
     "head without bias": rows(lambda: nn.Linear(16, 3, bias=False)),
@@ -522,7 +452,6 @@ OF_ROWS = {
     "the sum of two heads": kind_of(
         Whole, lambda m, x: m.first(m.body(x).relu()) + m.head(m.body(x).relu()), first=head
     ),
-    "no layer, only parameters": PlainParameters,
     "a cosine head": kind_of(Whole, cosine_head),
     "a frozen body": net(body=lambda: nn.Linear(8, 16).requires_grad_(False)),
     "a float64 layer": lambda: other_dtype(torch.float64),
@@ -536,14 +465,6 @@ OF_ROWS = {
         lambda m, x: m.quantise(x), quantise=torch.ao.quantization.FakeQuantize
     ),
     "a hypernetwork": net(hypernetwork, generate=lambda: nn.Linear(16, 256)),
-    "a mixture of experts": net(
-        routed,
-        route=lambda: nn.Linear(16, 2),
-        experts=lambda: nn.ModuleList([linear(), linear()]),
-    ),
-    "a low-rank weight": net(
-        lambda m, x: x @ (m.u @ m.v), u=lambda: weight(16, 2), v=lambda: weight(2, 16)
-    ),
     "returns a view of its parameter": kind_of(
         Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
     ),
@@ -557,7 +478,6 @@ OF_ROWS = {
     "a body through numpy": cut(lambda m, x: torch.from_numpy(m.body(x).detach().numpy())),
     "a body through a list": cut(lambda m, x: torch.tensor(m.body(x).tolist())),
     "the data of a weight": cut(lambda m, x: F.linear(x, m.body.weight.data)),
-    "an autograd.Function without gradient": cut(lambda m, x: NoBackward.apply(m.body(x))),
     "a layer that is never used": net(unused=linear),
     "a body shared with another network": shares_its_body,
     "DataParallel": lambda: nn.DataParallel(Net()),
@@ -595,10 +515,6 @@ OF_OTHERS = {
         kind_of(Whole, lambda m, pair: Net.forward(m, pair[0] + pair[1])),
         il.Inputs(ROWS, ROWS[:, :1]),
     ),
-    "a dictionary as one argument": (
-        kind_of(Whole, lambda m, batch: Net.forward(m, batch["image"])),
-        il.Inputs(image=ROWS),
-    ),
     "RNN": (kind_of(Recurrent, nn.RNN), SEQUENCES),
     "GRU of two layers": (lambda: Recurrent(nn.GRU, num_layers=2, dropout=0.1), SEQUENCES),
     "bidirectional LSTM": (lambda: Recurrent(nn.LSTM, 32, bidirectional=True), SEQUENCES),
@@ -615,10 +531,6 @@ OF_OTHERS = {
             TextNet, attend, 8, attention=lambda: nn.MultiheadAttention(8, 2, batch_first=True)
         ),
         PADDED,
-    ),
-    "attention over the batch": (
-        kind_of(TextNet, attend_over_the_batch, 8, attention=lambda: nn.MultiheadAttention(8, 2)),
-        TOKENS,
     ),
     "positions kept by length": (
         kind_of(TextNet, sinusoids_by_length, 8, layer=encoder_layer, positions=dict),

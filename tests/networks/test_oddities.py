@@ -9,7 +9,7 @@ from odd_modules import ODDITIES, ROWS, Net
 from torch import nn
 
 import impresslearn as il
-from impresslearn.errors import InputError
+from toys import refused
 
 RECORDED = recorded("by hand")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -43,8 +43,7 @@ def test_what_stops_a_task_stops_a_mask_and_leaves_nothing(name, head, verb):
     build, inputs = ODDITIES[name]
     learner, words = new_learner(build(), head), re.search(STOPS, RECORDED[name])[0]
     before = learner.backbone.fingerprint()
-    with pytest.raises(InputError, match=words):
-        getattr(learner, verb)("a", (inputs, torch.arange(12) % 2))
+    refused(words, getattr(learner, verb), "a", (inputs, torch.arange(12) % 2))
     assert learner.backbone.fingerprint() == before
     assert (len(learner.tasks_), len(learner.bank_)) == (0, 2)
 
@@ -65,12 +64,11 @@ def test_activations_that_a_network_keeps_may_have_no_gradients_in_a_store(tmp_p
 def test_rows_that_are_lost_are_counted():
     network = Net()
     network.head = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 32)), nn.Linear(32, 3))
-    with pytest.raises(InputError, match=r"returned \(2, 3\); expected one row for each input"):
-        learner_of(network)
+    refused(r"returned \(2, 3\); expected one row for each input", learner_of, network)
 
 
 def test_what_is_refused_once_is_refused_again():
     learner = new_learner(ODDITIES["means in an attribute"][0]())
+    line = "other outputs for the same inputs after training"
     for _ in range(2):
-        with pytest.raises(InputError, match="other outputs for the same inputs after training"):
-            learner.learn_task("a", (ROWS, torch.arange(12) % 2))
+        refused(line, learner.learn_task, "a", (ROWS, torch.arange(12) % 2))

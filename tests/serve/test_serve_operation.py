@@ -134,11 +134,8 @@ def test_what_waits_is_computed_together_and_what_fails_fails_alone():
 
 
 def test_who_leaves_while_others_are_computed_disturbs_none():
-    pool, free, hold = (
-        BoundedPool("test", threads=2, waiting=8),
-        threading.Event(),
-        threading.Event(),
-    )
+    pool, free = BoundedPool("test", threads=2, waiting=8), threading.Event()
+    hold = threading.Event()
 
     def wait(items):
         return hold.wait(30) and items

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import impresslearn as il
 from impresslearn.networks import Backbone
 from impresslearn.store.mixed_batch import mixed_logits
-from toys import blobs, refused
+from toys import blobs, few_labels, refused
 
 INPUTS = blobs(9)[0][:12]
 
@@ -32,9 +32,7 @@ class Scaled(nn.Sequential):
 @pytest.mark.parametrize("kind", [nn.Sequential, Scaled])
 def test_a_mixed_batch_runs_the_network_once(kind, monkeypatch):
     torch.manual_seed(0)
-    body = kind(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3))
-    backbone = il.adapt(body, head="own", input_shape=(16,))
-    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    learner = few_labels(kind(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 3)))
     learner.learn_tasks({f"t{number}": blobs(number) for number in range(4)})
     names = [f"t{number % 4}" for number in range(len(INPUTS))]
     alone = [learner.logits(row[None], name)[0] for row, name in zip(INPUTS, names, strict=True)]

@@ -14,7 +14,7 @@ from storekit import INPUTS, digests, hasty, small_learner
 import impresslearn as il
 from impresslearn.errors import StoreError, StoreReplacedError
 from impresslearn.learner import verify_store
-from impresslearn.store import backup_store, compact_store
+from impresslearn.store import backup_store, compact_store, describe_store
 from toys import blobs, lenet, quick_learner, refused
 
 
@@ -67,7 +67,9 @@ def test_former_versions_are_deleted(path):
         for number in range(4):
             learner.update_task("first", blobs(number))
         before = digests(learner)
+    size = describe_store(path)["former_versions_bytes"]
     compact_store(path, versions=2)
+    assert 0 < describe_store(path)["former_versions_bytes"] < size < 5000
     with hasty(path) as learner:
         assert [info.version for info in learner.versions("first")] == [4, 5]
         assert [info.version for info in learner.versions("b")] == [1]
@@ -75,6 +77,9 @@ def test_former_versions_are_deleted(path):
         refused("has the former versions 4 to 4, got version 1", learner.restore_task, "first", 1)
         learner.restore_task("first", 4)
         assert learner.tasks_["first"].version == 6
+        learner.remove_task("first")
+    compact_store(path)
+    assert describe_store(path)["former_versions_bytes"] == 0
     verify_store(path)
 
 
@@ -120,8 +125,7 @@ def test_another_store_that_was_copied_over_an_open_one_is_refused(path, tmp_pat
     with il.open_store(path, readonly=True) as learner:
         learner.logits(INPUTS, "first")
         shutil.copy(other, path)
-        with pytest.raises(StoreReplacedError, match="was overwritten by another store"):
-            learner.logits(INPUTS, "first")
+        refused("overwritten by another", learner.logits, INPUTS, "first", error=StoreReplacedError)
 
 
 def test_a_link_that_was_moved_on_to_another_file_is_noticed(path, tmp_path):
@@ -132,5 +136,4 @@ def test_a_link_that_was_moved_on_to_another_file_is_noticed(path, tmp_path):
         learner.logits(INPUTS, "first")
         (tmp_path / "new").symlink_to(tmp_path / "next.impress")
         os.replace(tmp_path / "new", link)
-        with pytest.raises(StoreReplacedError, match="was replaced by another file"):
-            learner.logits(INPUTS, "first")
+        refused("replaced by another", learner.logits, INPUTS, "first", error=StoreReplacedError)

@@ -11,7 +11,7 @@ from storekit import digest, digests, files, hasty, reports, small_learner, sql,
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.store import compact_store, describe_store
-from toys import blobs, quick_learner
+from toys import blobs, quick_learner, refused
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,7 @@ def test_overwriting(path, larger, tmp_path):
     text.write_text("no store")
     for taken in (path, link, text):
         words = "exists already; choose another name, or overwrite"
-        with pytest.raises(il.InputError, match=words):
-            larger.save(taken)
+        refused(words, larger.save, taken)
         assert path.read_bytes() == before
         larger.save(taken, overwrite=True)
         assert digests(taken) == digests(larger)
@@ -69,11 +68,9 @@ def test_a_file_that_goes_away_while_open(path, larger, tmp_path, gone):
         other = hasty(path)
     words = "replaced by another" if gone == "replaced" else "moved or deleted while it was open"
     for verb in (learner.learn_task, learner.learn_basis):
-        with pytest.raises(il.StoreError, match=words):
-            verb("third", blobs(3))
+        refused(words, verb, "third", blobs(3), error=il.StoreError)
     for each in (learner, reader):
-        with pytest.raises(il.StoreError, match=words):
-            digest(each, "first")
+        refused(words, digest, each, "first", error=il.StoreError)
         each.close()
     if gone == "replaced":
         other.learn_task("after", blobs(5))
@@ -211,8 +208,7 @@ def test_saving_on_a_full_disk(disk, leave):
 def test_compacting_on_a_full_disk(disk):
     path = disk / "a.impress"
     before, ballast = digests(path), fill(disk)
-    with pytest.raises(il.StoreError, match="cannot write .*: the disk is full"):
-        compact_store(path)
+    refused("cannot write .*: the disk is full", compact_store, path, error=il.StoreError)
     ballast.unlink()
     verify_store(path)
     assert digests(path) == before
@@ -229,7 +225,5 @@ def test_reading_where_nothing_can_be_written(disk):
         assert digests(file) == digests(learner)
         with il.open_store(file, readonly=True) as reader:
             assert digests(reader) == digests(learner)
-        with pytest.raises(il.StoreError, match="open it with readonly=True"):
-            il.open_store(file)
-        with pytest.raises(il.StoreError, match=f"cannot write {file}"):
-            learner.save(file, overwrite=True)
+        refused("open it with readonly=True", il.open_store, file, error=il.StoreError)
+        refused(f"cannot write {file}", learner.save, file, overwrite=True, error=il.StoreError)

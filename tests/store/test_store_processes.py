@@ -13,7 +13,7 @@ from storekit import FULL, QUICKLY, digest, digests, hasty, reports, until
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.store import database
-from toys import blobs, pictures, quick_learner, resnet
+from toys import blobs, pictures, quick_learner, refused, resnet
 
 PAGE = 4096
 TASKS, CUTS = (100, 300) if FULL else (8, 15)
@@ -87,8 +87,7 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
             return commit(*arguments, **more)
 
         state._commit = late
-        with pytest.raises(il.InputError, match="learn this one again"):
-            other.learn_task("second", pictures(1))
+        refused("learn this one again", other.learn_task, "second", pictures(1))
         other.learn_task("second", pictures(1))
         assert other.statistics_of("second").keys() == one.statistics_of("first").keys()
     assert verify_store(path) == {"tasks": 2, "masks": 2}
@@ -99,10 +98,8 @@ def test_masks_that_were_never_committed(path):
         own = {layer.name: torch.ones(layer.shape, dtype=bool) for layer in one.backbone.layers}
         one.bank_.append("own", own)
         other.learn_basis("theirs", blobs(3))
-        with pytest.raises(il.StoreError, match=r"'theirs' in place of 'own'"):
-            digest(one, "theirs")
-        with pytest.raises(il.StoreError, match="open the store again"):
-            one.learn_task("new", blobs(1))
+        refused(r"'theirs' in place of 'own'", digest, one, "theirs", error=il.StoreError)
+        refused("open the store again", one.learn_task, "new", blobs(1), error=il.StoreError)
         assert list(other.tasks_)[3:] == ["theirs"]
     with hasty(path) as one:
         one.bank_.append("own", own)

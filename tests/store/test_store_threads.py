@@ -2,7 +2,6 @@
 
 import gc
 import os
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from storekit import INPUTS, digest, digests, files, hasty, small_learner
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.store.rows import Rows
-from toys import blobs
+from toys import blobs, in_a_new_process
 
 
 def in_threads(*jobs):
@@ -193,11 +192,7 @@ well(last)
 @pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_across_forks(path):
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED, str(path), *sys.path],
-        capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    in_a_new_process("-c", FORKED, str(path), *sys.path, OMP_NUM_THREADS="1")
     names = set(il.load(path).tasks_)
     assert {"child 0", "child 2 own", "parent", "within", "after", "late", "later"} <= names
     assert verify_store(path)["tasks"] == 14
