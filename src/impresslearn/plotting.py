@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import altair as alt
@@ -178,11 +178,9 @@ def places_of(names: Sequence[str], styles: Mapping[str, int]) -> dict[str, int]
     """Each group's place in `SERIES`: its own in all figures, else the first that is left."""
     # Of two that look alike elsewhere, the second takes a place that is left.
     owners = {styles[name]: name for name in reversed(names) if name in styles}
-    left = [place for place in range(len(SERIES)) if place not in owners] or [0]
-    others = [name for name in names if name not in owners.values()]
-    places = {name: place for place, name in owners.items()}
-    places |= {name: left[n % len(left)] for n, name in enumerate(others)}
-    return {name: places[name] for name in names}
+    own = {name: place for place, name in owners.items()}
+    left = cycle([place for place in range(len(SERIES)) if place not in owners] or [0])
+    return {name: own[name] if name in own else next(left) for name in names}
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -222,29 +220,24 @@ def _horizontal(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool
 def _vertical(values: Sequence[float], key: str, title: str, log_error: bool) -> alt.Y:
     """The vertical axis: of shares by their errors, if so chosen."""
     ends = _ends(values, log_error)
+    if "seconds" in key:
+        ends[0] = 0.0  # times are compared with nothing
+    scale = alt.Scale(domain=ends, nice=False, zero=False)
+    axis = alt.Axis(labelExpr=_label(key), tickCount=6)
     if log_error:
         scale = alt.Scale(type="log", domain=ends, reverse=True, nice=False)
         axis = alt.Axis(labelExpr="format(1 - datum.value, '.3~%')", values=list(ERRORS))
-        return alt.Y("y:Q", title=title, scale=scale, axis=axis)
-    if "seconds" in key:
-        ends[0] = 0.0  # times are compared with nothing
-    axis = alt.Axis(labelExpr=_label(key), tickCount=6)
-    scale = alt.Scale(domain=ends, nice=False, zero=False)
     return alt.Y("y:Q", title=title, scale=scale, axis=axis)
 
 
-def _pixels(
-    spots: Sequence[dict[str, Any]], key: str, axis: Any, log: bool, onto: Sequence[float]
-) -> np.ndarray:
+def _pixels(spots: list[Any], key: str, axis: Any, log: bool, onto: tuple[int, int]) -> Any:
     """Where spots lie on an axis."""
     place = np.log if log else np.asarray
     values = [spot[key] for spot in spots]
     return np.interp(place(values), place(axis["scale"]["domain"]), onto)
 
 
-def _labels(
-    spots: Sequence[dict[str, Any]], marks: int, x: np.ndarray, y: np.ndarray
-) -> list[dict[str, Any]]:
+def _labels(spots: list[dict[str, Any]], marks: int, x: Any, y: Any) -> list[dict[str, Any]]:
     """Each group's name beside one of its marks: nearest to its own, and over as few as may be.
 
     - marks: how many of the spots are marks; draws are after them
@@ -268,11 +261,12 @@ def _labels(
     hardest = sorted(choices, key=lambda name: -min(cost for cost, *_ in choices[name]))
     for name in hardest * 3:  # the first ones again, beside those after them
         others = [chosen[other] for other in chosen if other != name]
-        costs = [
-            cost + 150 * sum(left < o[2] and o[1] < right and abs(top - o[3]) < 12 for o in others)
-            for cost, left, right, top, _ in choices[name]
-        ]
-        chosen[name] = choices[name][costs.index(min(costs))]
+        least = math.inf
+        for choice in choices[name]:
+            cost, left, right, top, _ = choice
+            hits = (left < b and a < right and abs(top - at) < 12 for _, a, b, at, _ in others)
+            if (cost := cost + 150 * sum(hits)) < least:
+                least, chosen[name] = cost, choice
     return [label for *_, label in chosen.values()]
 
 
