@@ -42,7 +42,7 @@ METHODS: dict[str, tuple[Callable[..., Any], Recipe]] = {
     # (k = 300), those and 0.1 after three for NOLA (k = 200).
     "pranc": (pranc, _adam(0.03)),
     "nola": (nola, _adam(0.01)),
-    "share": (share, _adam(0.01)),
+    "share": (share, _adam(0.001)),
     # Better than 0.001 at sparsity 0.95 (97.7 against 96.8%), level with 0.01 at 0.98.
     "pruned": (pruned, _adam(0.003)),
 }

@@ -95,8 +95,8 @@ ADAPTERS: dict[str, AdapterKind] = {
     "fourierft": AdapterKind("FourierFTConfig", 0.003, FOURIER, None, seed="random_loc_seed"),
     # Rates of these three are from tasks of images: see small_tasks.toml.
     "bilora": AdapterKind("LoraConfig", 0.003, {}, alpha=("lora_alpha", 2.0), one_bit=True),
-    "lora_xs": AdapterKind("TinyLoraConfig", 0.003, {}, 8, free=True),
-    "tinylora": AdapterKind("TinyLoraConfig", 0.003, TINY, 2, seed="projection_seed"),
+    "lora_xs": AdapterKind("TinyLoraConfig", 0.001, {}, 8, free=True),
+    "tinylora": AdapterKind("TinyLoraConfig", 0.001, TINY, 2, seed="projection_seed"),
 }
 
 
