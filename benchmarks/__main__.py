@@ -73,12 +73,11 @@ def reproduce(target: Target, options: argparse.Namespace) -> tuple[dict[str, An
         check_inputs(missing, place)
     with Progress(True, target.name).track(max(1, len(missing))) as advance:
         run_jobs(missing, cache, place, options.workers, options.backend, advance)
-    rows, job_seconds = [], 0.0
+    rows = []
     outcomes = {job.key: cache.load(job) for job in jobs}
     for planned in plan.planned:
         rows += planned.rows(outcomes[planned.job.key].values)
-    for outcome in outcomes.values():
-        job_seconds += outcome.seconds
+    job_seconds = sum(outcome.seconds for outcome in outcomes.values())
     rows = plan.finish(rows)
     record = {"target": target.name, "scale": options.scale, "title": target.title}
     record |= {"claim": target.claim, "data": plan.data, "settings": plan.settings}

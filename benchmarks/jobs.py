@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -160,31 +160,21 @@ def run_jobs(
 
     Raises the error of a job; outcomes saved before it stay in the cache.
     """
-    waiting = cache.missing(in_order(jobs))
+    waiting, workers = cache.missing(in_order(jobs)), workers or cpu_count()
+    # Joblib's Ray backend returns whole lists, so a killed run loses one batch of them.
+    most = workers if backend == "ray" else len(waiting)
     while waiting:
         keys = {job.key for job in waiting}
-        # Jobs whose needs are done. Two rounds do: jobs that others need have no needs themselves.
-        ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)]
-        for job, outcome in _work(ready, cache, place, workers or cpu_count(), backend):
+        # Jobs whose needs are done.
+        ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)][:most]
+        # Needed outcomes travel with the job, so that machines need no common folder.
+        calls = ((n, job, list(map(cache.load, job.needs)), place) for n, job in enumerate(ready))
+        for number, outcome in in_processes(_numbered, calls, workers, backend):
             # Saved at once, so that a killed run loses only the jobs that are running.
-            cache.save(job, outcome)
+            cache.save(ready[number], outcome)
             advance()
         done = {job.key for job in ready}
         waiting = [job for job in waiting if job.key not in done]
-
-
-def _work(
-    jobs: Sequence[Job], cache: Cache, place: JobContext, workers: int, backend: str
-) -> Iterator[tuple[Job, Outcome]]:
-    """Runs independent jobs; yields each with its outcome when it is done."""
-    # Joblib's Ray backend returns whole lists, so a killed run loses one batch of them.
-    size = workers if backend == "ray" else max(1, len(jobs))
-    for start in range(0, len(jobs), size):
-        batch = jobs[start : start + size]
-        # Needed outcomes travel with the job, so that machines need no common folder.
-        calls = ((n, job, list(map(cache.load, job.needs)), place) for n, job in enumerate(batch))
-        for number, outcome in in_processes(_numbered, calls, workers, backend):
-            yield batch[number], outcome
 
 
 def _numbered(

@@ -100,9 +100,11 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
         notes.append("steps: a method's best up to this size")
     if across is not None:
         notes.append(f"dashed: {_reference(figure)}")
+    # Where methods differ by shares of their errors, these are drawn.
+    by_error = not joined and kind_of(y) == "fraction" and max(mark[y] for mark in marks) > 0.95
     chart = line_chart(
         marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
-        styles=STYLES, log_error=_by_error(figure, marks), width=WIDTH,
+        styles=STYLES, log_error=by_error, width=WIDTH,
         across=None if across is None else mean_of(across, y)[0].mean,
         x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""),
     )  # fmt: skip
@@ -122,7 +124,7 @@ def _bars(figure: Figure, frame: pd.DataFrame) -> Any:
     bars = base.mark_bar().encode(_up(y, figure), tooltip=["group:N", "x:N", "text:N"])
     layers = [bars]
     if any("low" in mark for mark in marks):
-        rules = base.mark_rule(color=COLOURS["text"]).encode(_up("low", figure), y2="high:Q")
+        rules = base.mark_rule().encode(_up("low", figure), y2="high:Q")
         layers.append(rules.encode(color=alt.value(COLOURS["text"])))
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     return styled(chart, figure["title"], _notes(marks))
@@ -182,12 +184,6 @@ def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFr
         return frame, None
     across = chosen(frame, {**figure.get("where", {}), **figure["reference"]}, [figure["y"]])
     return frame.drop(across.index), across
-
-
-def _by_error(figure: Figure, marks: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether accuracies are drawn by their errors: where methods differ by shares of these."""
-    is_share = kind_of(figure["y"]) == "fraction"
-    return "points" in figure and is_share and max(mark[figure["y"]] for mark in marks) > 0.95
 
 
 def _across(rows: pd.DataFrame, y: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -27,22 +27,12 @@ NOLA_RANK = 16
 TIMES = 50  # how often a run prunes and chooses steps of rounding
 
 
-def pranc(
-    backbone: Backbone,
-    *,
-    bases: int = 300,
-    precision: str = "float32",
-    largest: int | None = None,
-    seed: int = 0,
-    **settings: Any,
-) -> FineTuning:
+def pranc(backbone: Backbone, *, bases: int = 300, seed: int = 0, **settings: Any) -> FineTuning:
     """A network for every task as a linear combination of random networks.
 
     - bases: how many networks, k, each drawn as He et al. (2015) do and held in float32 (k = 1,000
       on LeNet-300-100: 1.06 GB). The frozen weights are not used; biases and norms are
-    - precision: the k coefficients are rounded to it after training
-    - largest: the largest integer under precision "coded", 7 by default
-    - settings: of `FineTuning`
+    - settings: precision and largest of `_coefficients`, and of `FineTuning`
 
     Source: Nooralinejad et al. 2023.
     """
@@ -58,24 +48,16 @@ def pranc(
             mixed[layer.name] = (values[0] @ drawn).reshape(layer.shape)
         return mixed
 
-    return _coefficients(backbone, [start], weights, precision, largest, seed, settings)
+    return _coefficients(backbone, [start], weights, seed, **settings)
 
 
-def nola(
-    backbone: Backbone,
-    *,
-    bases: int = 64,
-    precision: str = "float32",
-    largest: int | None = None,
-    seed: int = 0,
-    **settings: Any,
-) -> FineTuning:
+def nola(backbone: Backbone, *, bases: int = 64, seed: int = 0, **settings: Any) -> FineTuning:
     """The frozen network and, for every task, changes A B of rank 16 of seeded random factors.
 
     The rank costs no bytes; a convolution's kernels are a matrix (units, fan-in).
 
     - bases: k, of each factor of each layer, so that a task has 2 k numbers per layer
-    - precision, largest, settings: see `pranc`
+    - settings: see `pranc`
 
     Source: Koohpayegani et al. 2024.
     """
@@ -99,7 +81,7 @@ def nola(
             changed[layer.name] = frozen + (left @ right).reshape(layer.shape)
         return changed
 
-    return _coefficients(backbone, start, weights, precision, largest, seed, settings)
+    return _coefficients(backbone, start, weights, seed, **settings)
 
 
 def share(
@@ -122,7 +104,8 @@ def share(
     - earlier: the data of earlier tasks, which LoRA learns at the rate of lora_lr
     - count: k, main directions of a layer's outputs and inputs. A task has two matrices (k, rank)
       of coefficients per layer, one of which starts at zero
-    - precision, largest, settings: see `pranc`
+    - precision, largest: see `_coefficients`
+    - settings: of `FineTuning`
 
     Source: Kaushik et al. 2026, arXiv 2602.06043.
     """
@@ -147,8 +130,8 @@ def share(
             changed[name] = backbone.weights[name] + change.reshape_as(backbone.weights[name])
         return changed
 
-    settings |= {"recipe": recipe}
-    method = _coefficients(backbone, start, weights, precision, largest, seed, settings)
+    settings |= {"recipe": recipe, "precision": precision, "largest": largest}
+    method = _coefficients(backbone, start, weights, seed, **settings)
     method.shared_bytes = tensor_bytes(chain.from_iterable(directions.values()))
     return method
 
@@ -169,12 +152,16 @@ def _coefficients(
     backbone: Backbone,
     start: Sequence[Tensor],
     weights_of: Callable[[Sequence[Tensor]], Weights],
-    precision: str,
-    largest: int | None,
     seed: int,
-    settings: Mapping[str, Any],
+    precision: str = "float32",
+    largest: int | None = None,
+    **settings: Any,
 ) -> FineTuning:
-    """Trains numbers from here for every task, and the weights that they make."""
+    """Trains numbers from here for every task, and the weights that they make.
+
+    - precision: the numbers are rounded to it after training
+    - largest: the largest integer under precision "coded", 7 by default
+    """
 
     def make_trainable(examples: int) -> Trainable:
         values = [first.to(backbone.device, copy=True).requires_grad_(True) for first in start]
@@ -185,8 +172,8 @@ def _coefficients(
 
         return Trainable(values, lambda: (weights_of(values), 0.0), result)
 
-    how = {**settings, "precision": precision, "seed": seed}
-    return FineTuning(backbone, make_trainable=make_trainable, **how)
+    settings |= {"precision": precision, "seed": seed}
+    return FineTuning(backbone, make_trainable=make_trainable, **settings)
 
 
 def _normal(shape: tuple[int, ...], deviation: float, draws: torch.Generator) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
@@ -32,7 +33,6 @@ Settings = Mapping[str, Any]
 # Of a task's test set, evenly spread; a thousand tasks' images would fill the memory.
 KEPT_INPUTS = 1000
 REJECTED = 0.05  # share of own inputs that a threshold rejects in comparisons
-SCORES = ("entropy", "energy", "largest logit", "input statistics", "the default")
 
 
 def judge_foreign_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
@@ -183,16 +183,15 @@ def _foreign_rows(
     kinds = dict(_foreign(settings, place, tests))
     for size in settings["unknown_inputs"]:
         chosen = [(names[trial % len(names)], trial) for trial in range(settings["unknown_trials"])]
-        scores = _scores(
-            learner, names, [_draw(own_inputs[name], size, trial) for name, trial in chosen]
-        )
+        own = [_draw(own_inputs[name], size, trial) for name, trial in chosen]
+        scores = _scores(learner, names, own)
         accepted = float(np.mean(scores["the default"] <= 0))
         row = {"kind": "foreign", "foreign": "none: own inputs", "inputs": size}
         yield {**row, "score": "the default", "accepted": accepted}
         for kind, inputs in kinds.items():
             foreign = _scores(learner, names, [_draw(inputs, size, trial) for _, trial in chosen])
             labels = np.repeat([0, 1], len(chosen))
-            for score in SCORES:
+            for score in scores:
                 limit = np.quantile(scores[score], 1 - REJECTED)
                 row = {"kind": "foreign", "foreign": kind, "inputs": size, "score": score}
                 both = np.concatenate([scores[score], foreign[score]]).clip(-1e9, 1e9)
@@ -203,27 +202,24 @@ def _foreign_rows(
                 yield row
 
 
-def _scores(
-    learner: ImpressLearner, names: list[str], batches: Sequence[Tensor]
-) -> dict[str, np.ndarray]:
-    """Of each batch, by the task that fits it best: higher is more foreign."""
-    scores: dict[str, list[float]] = {score: [] for score in SCORES}
+def _scores(learner: ImpressLearner, names: list[str], batches: Sequence[Tensor]) -> pd.DataFrame:
+    """A row for each batch, by the task that fits it best: higher is more foreign."""
+    rows = []
     for batch in batches:
         guess = learner.infer_task(Prepared(batch), among=names)
         best = guess.best
         logits = learner.logits(Prepared(batch), best)
         profile = learner.tasks_.stored(best).profile
         (away,) = distances([profile], signals(learner.backbone, batch, logits))
-        values = (
-            float(entropies(logits).mean()),
-            -float(logits.logsumexp(dim=1).mean()),
-            -float(logits.max(dim=1).values.mean()),
-            float(exceeded_by(profile.limits, away)),
-            float(np.log(guess.unknown_probability) - np.log(guess.posterior[best])),
-        )
-        for score, value in zip(SCORES, values, strict=True):
-            scores[score].append(value)
-    return {score: np.array(values) for score, values in scores.items()}
+        row = {
+            "entropy": float(entropies(logits).mean()),
+            "energy": -float(logits.logsumexp(dim=1).mean()),
+            "largest logit": -float(logits.max(dim=1).values.mean()),
+            "input statistics": float(exceeded_by(profile.limits, away)),
+            "the default": np.log(guess.unknown_probability) - np.log(guess.posterior[best]),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def _foreign(
