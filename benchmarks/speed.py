@@ -35,8 +35,6 @@ from impresslearn.training.loop import Recipe
 MASKS = 100
 IMAGES, BATCH = 60_000, 128
 BLOCK = 5  # consecutive calls of an action
-LEAST_BLOCKS = 5
-SECONDS = 3.0  # how long actions take turns altogether
 SAMPLED_STEPS = 40  # of a reference whose whole epoch would take minutes
 LR = 1e-5  # so small that hundreds of repeats leave the numbers where they are
 COST, SPEEDUP = "value / reference", "reference / value"
@@ -50,13 +48,17 @@ def measure(only: str | None = None, threads: int = 1) -> Iterator[Record]:
     """Yields a record for each figure as soon as it is measured.
 
     - only: one of `CASES`; by default all
-    - threads: of torch and the kernels
+    - threads: of torch and the kernels; restored afterwards
     """
     cases = CASES if only is None else [check_choice("the measurement", only, CASES)]
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore", NotLearnedWarning)  # labels are random here
-    for name in cases:
-        yield from CASES[name]()
+    try:
+        for name in cases:
+            yield from CASES[name]()
+    finally:
+        torch.set_num_threads(before)
 
 
 def mix_steps() -> Iterator[Record]:
@@ -66,6 +68,16 @@ def mix_steps() -> Iterator[Record]:
         step = coefficient_step(backbone, random_bank(backbone.layers, masks), batch)
         (value, plain), n = minima([step, plain_step(backbone, batch)])
         yield _figure(f"mix_step_ratio_{masks}", value, plain, n)
+
+
+def mix_references() -> Iterator[Record]:
+    """A coefficient step at N = 100 against the loop over float masks and the stacked product."""
+    backbone, batch = _lenet(), random_batch()
+    bank = random_bank(backbone.layers, MASKS)
+    steps = [make(backbone, bank, batch) for make in (coefficient_step, loop_step, dense_step)]
+    (value, loop, dense), n = minima(steps, seconds=6)
+    yield _figure("mix_vs_loop", value, loop, n, SPEEDUP)
+    yield _figure("mix_vs_dense", value, dense, n, SPEEDUP)
 
 
 def popup_steps() -> Iterator[Record]:
@@ -158,12 +170,23 @@ def tasks() -> Iterator[Record]:
     yield _figure("task_2000_vs_task_2", float(late), float(early), len(pairs))
 
 
+def resnet_steps() -> Iterator[Record]:
+    """ResNet-18 of width 48, N = 10, batch 64: a coefficient step against a plain step."""
+    backbone = create_backbone("resnet18", 10, seed=0)
+    batch = random_batch(64, (3, 32, 32))
+    step = coefficient_step(backbone, random_bank(backbone.layers, 10), batch)
+    (value, plain), n = minima([step, plain_step(backbone, batch)], seconds=20, least=3)
+    yield _figure("resnet18_step_ratio", value, plain, n)
+
+
 CASES: dict[str, Callable[[], Iterator[Record]]] = {
     "mix": mix_steps,
+    "references": mix_references,
     "popup": popup_steps,
     "inference": inference,
     "epochs": epochs,
     "tasks": tasks,
+    "resnet": resnet_steps,
 }
 
 
@@ -184,6 +207,27 @@ def coefficient_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action
 
 def loop_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
     """The usual way: a Python loop over float masks for every layer."""
+
+    def mixed(masks: Tensor, alpha: Tensor) -> Tensor:
+        total = torch.zeros(masks.shape[1:])
+        for mask, coefficient in zip(masks, alpha, strict=True):
+            total = total + coefficient * mask
+        return total
+
+    return _float_step(backbone, bank, batch, mixed)
+
+
+def dense_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
+    """A matrix-vector product over the stacked float masks of every layer."""
+
+    def mixed(masks: Tensor, alpha: Tensor) -> Tensor:
+        return (alpha @ masks.flatten(1)).view(masks.shape[1:])
+
+    return _float_step(backbone, bank, batch, mixed)
+
+
+def _float_step(backbone: Backbone, bank: MaskBank, batch: Batch, mixed: Any) -> Action:
+    """A step that mixes each layer's masks, as floats, with its coefficients."""
     alphas, masks = _alphas(bank), {}
     for number, layer in enumerate(bank.layers):
         bits = unpack(bank.bits(number), layer.fan_in)
@@ -192,10 +236,7 @@ def loop_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
     def weights() -> dict[str, Tensor]:
         changed = {}
         for (name, stack), alpha in zip(masks.items(), alphas, strict=True):
-            total = torch.zeros(stack.shape[1:])
-            for mask, coefficient in zip(stack, alpha, strict=True):
-                total = total + coefficient * mask
-            changed[name] = backbone.weights[name] * total
+            changed[name] = backbone.weights[name] * mixed(stack, alpha)
         return changed
 
     return _step_on(backbone, batch, alphas, weights)
@@ -228,15 +269,21 @@ def sorted_popup_step(backbone: Backbone, batch: Batch) -> Action:
     return _step_on(backbone, batch, scores, weights)
 
 
-def minima(actions: Sequence[Action]) -> tuple[list[float], int]:
-    """The shortest time in ms of each action, and the number of calls of each."""
+def minima(
+    actions: Sequence[Action], seconds: float = 3.0, least: int = 5
+) -> tuple[list[float], int]:
+    """The shortest time in ms of each action, and the number of calls of each.
+
+    - seconds: how long they take turns altogether
+    - least: blocks of `BLOCK` calls at least; a first call is not counted
+    """
     for action in actions:
-        action()  # not counted
+        action()
     # In turn, in short blocks of consecutive calls as a training loop makes them. The minimum
     # counts: on a machine that others use too, noise only ever adds time.
     best = [float("inf")] * len(actions)
     rounds, started = 0, time.perf_counter()
-    while rounds < LEAST_BLOCKS or time.perf_counter() - started < SECONDS:
+    while rounds < least or time.perf_counter() - started < seconds:
         for place, action in enumerate(actions):
             for _ in range(BLOCK):
                 best[place] = min(best[place], _seconds(action))

@@ -122,13 +122,13 @@ def test_every_way_of_mixing_takes_the_same_step(monkeypatch):
     batch = torch.randn(8, 20), torch.arange(8) % 10
     real = torch.Tensor.backward
     monkeypatch.setattr(torch.Tensor, "backward", lambda it: (losses.append(it.item()), real(it)))
-    for make in (speed.coefficient_step, speed.loop_step):
+    for make in (speed.coefficient_step, speed.loop_step, speed.dense_step):
         make(backbone, bank, batch)()
-    assert losses == pytest.approx(losses[:1] * 2, rel=1e-5)
+    assert losses == pytest.approx(losses[:1] * 3, rel=1e-5)
     for make in (speed.plain_step, speed.popup_step, speed.sorted_popup_step):
         make(backbone, batch)()
-    assert losses[3] == pytest.approx(losses[4], rel=1e-5)
-    with pytest.raises(InputError, match="inference"):
+    assert losses[4] == pytest.approx(losses[5], rel=1e-5)
+    with pytest.raises(InputError, match="references"):
         next(speed.measure("mixx"))
 
 
