@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn import (
-    ImpressLearner,
-    MaskBank,
-    Prepared,
-    Preprocessing,
-    Recipe,
-    SupSup,
-    load,
-    open_store,
-)  # fmt: skip
+import impresslearn as il
+from impresslearn import ImpressLearner, MaskBank, Prepared, Preprocessing, Recipe, SupSup
 from impresslearn.errors import FixedSettingError
 from impresslearn.learner.presets import list_presets, preset
 from toys import blobs, lenet, quick_learner, refused
@@ -41,7 +33,7 @@ OTHER = {
 def test_settings_are_kept_and_fixed_once_the_learner_is_made(tmp_path):
     learner = quick_learner(**OTHER).add_random_masks(1)
     learner.save(tmp_path / "s")
-    for each in (learner, load(tmp_path / "s")):
+    for each in (learner, il.load(tmp_path / "s")):
         for name in (*OTHER, "backbone", "cache_bytes", "settings"):
             before = getattr(each, name)
             assert before == OTHER.get(name, before)
@@ -60,7 +52,7 @@ def test_numpy_numbers_become_plain_ones_and_can_be_saved(tmp_path):
     learner.add_random_masks(np.int64(1), seed=np.int16(4))
     note = {"site": np.int64(2), "means": np.arange(2.0)}
     learner.learn_task(np.str_("b"), blobs(1), seed=np.uint8(9), note=note).save(tmp_path / "s")
-    again = load(tmp_path / "s")
+    again = il.load(tmp_path / "s")
     assert again.settings == learner.settings
     assert again.tasks_["b"].history["metrics"]["note"] == {"site": 2, "means": [0.0, 1.0]}
     assert torch.equal(again.logits(blobs(1)[0], "b"), learner.logits(blobs(1)[0], "b"))
@@ -85,7 +77,7 @@ NOTES = [
 )
 def test_what_no_file_could_keep_is_refused_before_training(given, line, tmp_path):
     quick_learner().add_random_masks(1).save(tmp_path / "s")
-    with open_store(tmp_path / "s", task_recipe=WILD, basis_recipe=WILD) as learner:
+    with il.open_store(tmp_path / "s", task_recipe=WILD, basis_recipe=WILD) as learner:
         for verb in (learner.learn_task, learner.learn_basis):
             refused(line, verb, **{"name": "a", "data": blobs()} | given)
         assert (len(learner.tasks_), len(learner.bank_)) == (0, 1)
@@ -102,8 +94,8 @@ def test_the_first_task_says_what_integers_are(tmp_path):
     for name, first in {"pixels": inputs, "none": inputs.long()}.items():
         learner = quick_learner().add_random_masks(4).learn_task("a", (first, labels))
         learner.save(tmp_path / name)
-    learner = load(tmp_path / "pixels")
-    for pixel in (learner, open_store(tmp_path / "pixels", readonly=True)):
+    learner = il.load(tmp_path / "pixels")
+    for pixel in (learner, il.open_store(tmp_path / "pixels", readonly=True)):
         expected = pixel.logits(inputs, "a")
         assert pixel.logits(inputs.long(), "a").equal(expected)
         assert pixel.logits(inputs / 255, "a").equal(expected)
@@ -112,7 +104,7 @@ def test_the_first_task_says_what_integers_are(tmp_path):
         refused(line, pixel.score, (inputs.float(), labels), "a")
     tasks = {"b": (inputs.long(), labels), "c": (inputs, labels)}
     refused(line, learner.learn_tasks, tasks | {"d": (inputs.float(), labels)})
-    plain = load(tmp_path / "none")
+    plain = il.load(tmp_path / "none")
     assert plain.logits(inputs.float(), "a").equal(plain.logits(inputs.long(), "a"))
     refused("these inputs are pixels .*, but other numbers are", plain.predict, inputs, "a")
 
@@ -132,7 +124,7 @@ def test_a_preset_takes_entries_of_its_recipes():
 def test_a_bank_that_was_trained_on_another_network_is_refused(tmp_path):
     learner = quick_learner().learn_basis("a", blobs()).add_random_masks(2)
     learner.save(tmp_path / "a.impress")
-    opened = load(tmp_path / "a.impress")
+    opened = il.load(tmp_path / "a.impress")
     for bank in (learner.bank_, opened.bank_, learner.bank_.to("cpu")):
         refused("trained on other weights", quick_learner, lenet(seed=9), bank=bank)
         assert len(quick_learner(lenet(), bank=bank).bank_) == 3
@@ -164,14 +156,17 @@ def test_prepared_data_and_removals_keep_the_scale(tmp_path):
     learner.learn_task("b", first)
     before = learner.logits(integers, "b")
     learner.update_task("a", prepared).save(tmp_path / "a.impress")
-    assert load(tmp_path / "a.impress").logits(integers, "b").equal(before)
+    assert il.load(tmp_path / "a.impress").logits(integers, "b").equal(before)
     assert learner.remove_task("a").logits(integers, "b").equal(before)
 
 
 def test_a_reader_sees_that_the_first_task_is_another_one(tmp_path):
     path, (inputs, labels) = tmp_path / "a.impress", pixels()
     quick_learner().add_random_masks(12).learn_task("a", (inputs, labels)).save(path)
-    with open_store(path, readonly=True) as reader, open_store(path, progress=False) as writer:
+    with (
+        il.open_store(path, readonly=True) as reader,
+        il.open_store(path, progress=False) as writer,
+    ):
         reader.score((inputs, labels), "a")
         writer.remove_task("a").learn_task("a", (inputs.float(), labels))
         assert reader.logits(inputs.long(), "a").equal(writer.logits(inputs.long(), "a"))

@@ -265,10 +265,6 @@ def other_dtype(dtype):
     return Whole(lambda m, x: m.head(m.body(x.to(dtype)).relu().float()), body=body)
 
 
-def hypernetwork(net, x):
-    return torch.einsum("ni,nij->nj", x, net.generate(x).view(-1, 16, 16)).tanh()
-
-
 class SignSTE(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -464,7 +460,6 @@ OF_ROWS = {
     "fake quantisation": net(
         lambda m, x: m.quantise(x), quantise=torch.ao.quantization.FakeQuantize
     ),
-    "a hypernetwork": net(hypernetwork, generate=lambda: nn.Linear(16, 256)),
     "returns a view of its parameter": kind_of(
         Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
     ),

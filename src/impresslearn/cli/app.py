@@ -68,7 +68,9 @@ def main() -> None:
     # Threads that spin while they wait starve each other on a busy machine: with two other jobs on
     # two cores the demo took 200 s spinning and 35 s sleeping. Torch reads it when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    shared.accept_every_character()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # for what their encoding lacks
     warnings.showwarning = lambda message, *_, **__: shared.info(f"warning: {message}")
     try:
         app(prog_name="impresslearn")

@@ -139,13 +139,6 @@ def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "F
     return FileReader(label_column, learner.settings.preprocessing or Preprocessing())
 
 
-def accept_every_character() -> None:
-    """Makes both streams write the characters that their encoding lacks as escapes."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def echo(*cells: str) -> None:
     """Prints a line of the result; tabs separate several cells."""
     print("\t".join(map(visible, cells)), flush=True)

@@ -101,8 +101,7 @@ class Preprocessing:
         if self.columns is not None:
             names = _items("columns", self.columns, '["age", "weight"]')
             checked["columns"] = tuple(check_name(name, "a column") for name in names)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(checked)
 
     @classmethod
     def standardising(cls, data: Any, **settings: Any) -> Preprocessing:

@@ -88,8 +88,7 @@ class LearnerSettings:
             "tune": checked_tune(self.tune),
             "staged": check_flag("staged", self.staged),
         }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(checked)
         if self.max_bytes is not None:
             check_integer("max_bytes", self.max_bytes, 1)
             if self.precision != "coded" or not self.bit_price:
@@ -127,11 +126,6 @@ class LearnerSettings:
             if plain[name] is not None:
                 plain[name] = plain[name].settings()
         return plain
-
-    def mask_recipe(self, seed: int) -> dict[str, Any]:
-        """How a mask is trained from a seed, for its history."""
-        settings = {"seed": seed, "sparsity": self.sparsity, "allocation": self.allocation}
-        return settings | {"rule": self.score_rule, **self.basis_recipe.settings()}
 
     def task_history(self, seed: int) -> dict[str, Any]:
         """How a task's coefficients are learned from a seed, for its history."""

@@ -183,15 +183,6 @@ def targets_of(data: TrainingData) -> Tensor:
     return encode_labels(examples.labels, {label: index for index, label in enumerate(classes)})
 
 
-def keep_projection(
-    store: Store, features: Tensor, dimensions: int, num_masks: int, residual: bool
-) -> tuple[int, Projection]:
-    """Learns a projection of features for readouts to come; returns it with its number."""
-    projection = Projection.of(features, dimensions, num_masks, residual)
-    projection = replace(projection, matrix=projection.matrix.to(store.backbone.device))
-    return store.commit_projection(projection), projection
-
-
 def known_form(store: Store) -> dict[str, Any] | None:
     """The `raw_form` of the first task, from its history; None before there is a task."""
     first = store.tasks.first()
@@ -269,7 +260,7 @@ class TaskReadout:
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
             if enough and store.adds_shared and (staged or store.backbone.pretrained):
-                number, projection = keep_projection(store, self.features, dimensions, *networks)
+                number, projection = store.commit_projection(self.features, dimensions, *networks)
         self._number, self._projection = number, projection
         self._residual = networks[1]
         self._frozen: Stage = Coefficients((), (), networks[0]), self.features, None

@@ -120,7 +120,8 @@ class Trainer:
         )
         for name, (seed, (training, trainable), result) in zip(names, solved, strict=True):
             masks[name], head = trainable.result()
-            recipes[name] = settings.mask_recipe(seed)
+            how = {"seed": seed, "sparsity": settings.sparsity, "allocation": settings.allocation}
+            recipes[name] = how | {"rule": settings.score_rule, **settings.basis_recipe.settings()}
             ended.append((training.phase, head, result))
         phase, head, result = ended[0]
         run = TrainingRun(examples, classes, phase, metrics_of(started, examples, result) | about)
@@ -199,7 +200,7 @@ class Trainer:
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
             features.append(readouts.features_of(store, examples, *networks))
-        readouts.keep_projection(store, torch.cat(features), dimensions, *networks)
+        store.commit_projection(torch.cat(features), dimensions, *networks)
 
     # Autograd rejects tensors made in inference mode.
     @torch.inference_mode(False)

@@ -204,8 +204,7 @@ class SequentialFineTuning(FineTuning):
         self._network = self._views[name]
         if len(self.tasks_) > 1:
             size = self.tasks_[name].breakdown["labels"]
-            breakdown = {"labels": size}
-            self._infos[name] = replace(self.tasks_[name], bytes=size, breakdown=breakdown)
+            self._infos[name] = replace(self.tasks_[name], bytes=size, breakdown={"labels": size})
         # Earlier tasks are predicted by the network as it is now: this is what forgets them.
         for other, info in self.tasks_.items():
             self._views[other] = replace(self._network, num_classes=len(info.classes))
@@ -242,7 +241,6 @@ def lora(
     check_backbone(backbone)
     seed = check_seed(settings.get("seed", 0))
     settings.setdefault("recipe", LORA_RECIPE)
-
     make_trainable = partial(_low_rank, backbone, rank, precision, largest, seed)
     return FineTuning(backbone, make_trainable=make_trainable, precision=precision, **settings)
 

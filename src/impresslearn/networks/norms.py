@@ -57,8 +57,6 @@ POLICIES: dict[str, NormPolicy] = {
     "shared": NormPolicy(_tracking_norm, "all"),
     "group": NormPolicy(_group_norm, None),
 }
-# Those that the batch norms of a network can come under.
-OF_BATCH_NORM = ("batch", "per_task", "shared")
 
 
 def buildable() -> list[str]:
@@ -123,7 +121,7 @@ def convert_batch_norms(module: nn.Module, norm: str) -> str:
     check_choice("norm of a backbone", norm, POLICIES)
     if not batch_norms(module):
         return "none"
-    check_choice("norm of a network with batch norm", norm, OF_BATCH_NORM)
+    check_choice("norm of a network with batch norm", norm, ("batch", "per_task", "shared"))
     if norm == "batch":
         drop_statistics(module)
     return norm if statistic_names(module) else "batch"

@@ -262,11 +262,15 @@ class Store:
             for row in rows:
                 self.rows.add_task(row)
 
-    def commit_projection(self, projection: Projection) -> int:
-        """Keeps a projection for later readouts; returns its number."""
+    def commit_projection(
+        self, features: Tensor, dimensions: int, num_masks: int, residual: bool
+    ) -> tuple[int, Projection]:
+        """Learns a projection of features for later readouts, and keeps it; with its number."""
+        projection = Projection.of(features, dimensions, num_masks, residual)
+        projection = replace(projection, matrix=projection.matrix.to(self.backbone.device))
         self.commit_masks(())  # writes masks that the bank had from the start
         with self.committing, self.database.transaction():
-            return self.rows.add_projection(projection)
+            return self.rows.add_projection(projection), projection
 
     def _commit(
         self,

@@ -55,11 +55,12 @@ def solve(
     - batched: whether to solve up to `max_parallel_tasks` at a time, which `progress` shows
       together.
     """
-    left, most = list(keys), 0
+    left, most, alone = list(keys), 0, 0
     while left:
-        if not batched or len(left) == 1 or most == 1:
+        if alone or not batched or len(left) == 1 or most == 1:
             training, trainable = problem(left[0])
             yield left.pop(0), (training, trainable), training.fit(trainable)
+            alone = max(0, alone - 1)
             continue
         most = most or max_parallel_tasks(problem(left[0]))
         if most == 1:
@@ -73,9 +74,7 @@ def solve(
             continue
         except Exception:  # networks and data are the user's and may raise anything
             # One by one says which of them fails, if any does: vmap refuses some networks.
-            for key in left[:most]:
-                training, trainable = problem(key)
-                yield left.pop(0), (training, trainable), training.fit(trainable)
+            alone = most
             continue
         for solved, result in zip(problems, results, strict=True):
             yield left.pop(0), solved, result
@@ -127,7 +126,10 @@ def stacks(device: torch.device) -> bool:
 def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitResult]:
     training = problems[0][0]
     draws = _Draws(problems)
-    losses: Any = _Stacked(problems) if _can_stack(training) else _OneByOne(problems, draws)
+    gathers = training.phase.mode == "train" and training.phase.statistics is not None
+    plain = isinstance(training.source, TensorBatches) and not gathers and not training.folds
+    can_stack = plain and stacks(training.backbone.device)
+    losses: Any = _Stacked(problems) if can_stack else _OneByOne(problems, draws)
     parameters = list(chain.from_iterable(trainable.parameters for _, trainable in problems))
     quantized = [trainable.quantized for _, trainable in problems]
     if all(quantized):
@@ -194,12 +196,6 @@ class _Stacked:
 
     def end(self) -> None:
         """Nothing: what gathers norm statistics is not stacked."""
-
-
-def _can_stack(training: TaskTraining) -> bool:
-    gathers = training.phase.mode == "train" and training.phase.statistics is not None
-    in_memory = isinstance(training.source, TensorBatches)
-    return stacks(training.backbone.device) and in_memory and not gathers and not training.folds
 
 
 class _SideBySide:

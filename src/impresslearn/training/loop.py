@@ -78,8 +78,7 @@ class Recipe:
             number = check_number(name, value, *LIMITS.get(name, (0.0, math.inf)))
             # Integers stay ints: the cache of the benchmarks finds jobs by their text.
             checked[name] = int(value) if isinstance(value, Integral) else number
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(checked)
         check_choice("optimizer", self.optimizer, get_args(Optimizer))
         check_choice("schedule", self.schedule, get_args(Schedule))
         if self.momentum is not None and self.momentum >= 1 and self.optimizer.startswith("adam"):
