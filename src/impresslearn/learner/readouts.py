@@ -1,9 +1,9 @@
 """Readouts of a learner's tasks, and tasks in two stages: a readout, then changes of the network.
 
-The first stage fits a readout to the frozen network. The second trains changes of the network, such
-as norms, biases and mask coefficients, and is dropped if it is worse on held-out examples. Changes
-are trained with a temporary head. A new readout, fitted in closed form to the features of the
-changed network, replaces it, because a fitted readout makes the best use of the bytes of a head.
+The first stage fits a readout to the frozen network. The second trains changes, such as norms and
+biases, with a temporary head, and is dropped if it is clearly worse on held-out examples; updates
+keep their task's stage. A new readout, fitted in closed form to the features of the changed
+network, replaces that head, because a fitted readout makes the best use of the bytes of a head.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
     """The form of raw inputs, for a task's history: the form of the first task, if there is one.
 
     "pixels": whether they are pixels; "columns": the names of a table's columns; "shape": the shape
-    of inputs that the network flattens. A key is missing if the preprocessing sets it, if it is not
-    known, and for prepared inputs.
+    of inputs that the network flattens. A key is missing if it is not known. "pixels" is also
+    missing with any preprocessing, and "pixels" and "shape" for prepared inputs.
     """
     known, own, backbone = known_form(store), settings.preprocessing, store.backbone
     if known is not None:

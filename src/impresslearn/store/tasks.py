@@ -1,6 +1,6 @@
 """A task as a store keeps it: its training, its parts, their bytes, and the row that holds them.
 
-A row carries 64 bits of BLAKE2b over its content, checked whenever the row is read: a damaged page
+A row carries 64 bits of BLAKE2b over its content, checked when it is decoded: a damaged page
 gives an error, never other numbers. Shapes come from the network, not from the row.
 """
 
