@@ -23,7 +23,8 @@ def digits():
 
 def profile_of(inputs):
     backbone = il.create_backbone("linear", 3, in_features=inputs.shape[1])
-    return task_profile(backbone, TaskView(dict(backbone.weights), None, 3), inputs)
+    view = TaskView(dict(backbone.weights), None, 3)
+    return task_profile(backbone, view, inputs, view.outputs(backbone, inputs))
 
 
 def excess(profile, inputs):

@@ -123,25 +123,25 @@ class TaskProfile:
         return replace(profile, means=tuple(unit * part for part in parts))
 
 
-def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> TaskProfile:
+def task_profile(
+    backbone: Backbone, view: TaskView, inputs: Tensor | Inputs, logits: Tensor
+) -> TaskProfile:
     """The profile of a task.
 
     - view: the task, ready to compute.
     - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`; `Features` save the passes.
+    - logits: its outputs (n, K) on them, finite.
     """
     # Shuffled inputs stand for foreign ones. A trained network maps shuffled words close to the
     # sentence, so where features are known these are shuffled.
     rows = spread_rows(inputs, SHUFFLED_INPUTS)
     shuffled = rows.map(_shuffled) if isinstance(rows, Inputs) else _shuffled(rows)
-    logits = view.outputs(backbone, inputs)
     relative = []
     for outputs in (logits, view.outputs(backbone, shuffled)):
         relative.append(float(entropies(outputs).mean()) / largest_entropy(view.num_classes))
     seen = signals(backbone, inputs, logits)
     few = _are_inputs(backbone, inputs_behind(inputs)) and seen.shape[1] <= FEW_FEATURES
     exact = replace(_described(seen, few), own_entropy=relative[0], shuffled_entropy=relative[1])
-    if not all(map(math.isfinite, relative)):
-        return exact  # bytes would turn NaN into 0, and the store would keep the task
     return TaskProfile.decode(exact.encode(), few)  # as a store keeps it
 
 

@@ -359,20 +359,18 @@ class Store:
             values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
             profiled = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
             inputs = inputs if changes else profiled
-        profile: Any = None
-        if self.profiles_features:
-            profile = learn_profile(self, view, run, profiled, places)
-        if profile is not None:
-            numbers = [view.outputs(backbone, inputs)]
-        else:
-            profile = task_profile(backbone, view, inputs)
-            numbers = [torch.tensor([profile.own_entropy, profile.shuffled_entropy])]
-        numbers += statistics.values.values() if statistics else []
+        outputs = view.outputs(backbone, inputs)
+        numbers = [outputs, *(statistics.values.values() if statistics else ())]
         if not all(values.isfinite().all() for values in numbers):
             raise TrainingError(
                 f"task {row.name!r} is not kept: its predictions or norm statistics are NaN or "
                 "infinite; try a smaller learning rate or scaled inputs"
             )
+        profile: Any = None
+        if self.profiles_features:
+            profile = learn_profile(self, view, run, profiled, places)
+        if profile is None:
+            profile = task_profile(backbone, view, inputs, outputs)
         return row.with_profile(statistics, profile)
 
     def _check_mask_names(self, names: Iterable[str]) -> None:
