@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from impresslearn.plotting import line_chart, styled
-
 TASK_SECONDS = 0.0073  # of one core, for a readout of 64 features from 200 examples, all included
 CHUNK = 64  # tasks that are lost with a core at most
 START_SECONDS = 120.0  # until a new machine learns: boot, install, fetch the base
@@ -67,6 +65,8 @@ def main() -> None:
             rows.append(row | {"dollars a month": 30 * paid * options.price})
     print(pd.DataFrame(rows).round(2).to_string(index=False))
     if options.chart:
+        from impresslearn.plotting import line_chart, styled
+
         title = f"Hours to learn {options.tasks:,} tasks"
         chart = line_chart(rows, "machines", "hours", "kind", title=title, log_x=True)
         styled(chart).save(options.chart)

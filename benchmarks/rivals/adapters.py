@@ -93,7 +93,7 @@ ADAPTERS: dict[str, AdapterKind] = {
     ),
     "vblora": AdapterKind("VBLoRAConfig", 0.03, VB_LORA),
     "fourierft": AdapterKind("FourierFTConfig", 0.003, FOURIER, None, seed="random_loc_seed"),
-    # Rates of these three are from tasks of images: see small_tasks.toml.
+    # The best rates of these three depend on the network: see small_tasks.toml.
     "bilora": AdapterKind("LoraConfig", 0.003, {}, alpha=("lora_alpha", 2.0), one_bit=True),
     "lora_xs": AdapterKind("TinyLoraConfig", 0.001, {}, 8, free=True),
     "tinylora": AdapterKind("TinyLoraConfig", 0.001, TINY, 2, seed="projection_seed"),

@@ -132,7 +132,7 @@ def _learned(
     method: Any, settings: Settings, place: JobContext, reader: ImpressLearner | None = None
 ) -> Outcome:
     """The rows of a method; it gets the features that `reader` computes, if any, as its inputs."""
-    if "features" in settings and hasattr(method, "learn_features"):
+    if "features" in settings and settings.get("method") != "share":
         method.learn_features(*_earlier(settings, place))
     if "task" in settings:
         return Outcome(_row(method, settings, place, reader))

@@ -245,8 +245,8 @@ class Trainer:
             seen = classes_of(examples.labels)
             if set(seen) != set(stored.classes):
                 raise InputError(
-                    f"task {given!r} is told apart by examples of all its classes, "
-                    f"{stored.classes}, and no others; the data have {seen}"
+                    f"the examples of task {given!r} must have all its classes, "
+                    f"{stored.classes}, and no others; they have {seen}"
                 )
             targets = readouts.targets_of((examples, stored.classes))
             tables[stored.name] = readouts.features_of(store, examples, 0, True), targets

@@ -265,7 +265,7 @@ class Store:
     def commit_projection(
         self, features: Tensor, dimensions: int, num_masks: int, residual: bool
     ) -> tuple[int, Projection]:
-        """Learns a projection of features for later readouts, and keeps it; with its number."""
+        """Learns and commits a projection for later readouts; returns its number and itself."""
         projection = Projection.of(features, dimensions, num_masks, residual)
         projection = replace(projection, matrix=projection.matrix.to(self.backbone.device))
         self.commit_masks(())  # writes masks that the bank had from the start
