@@ -11,7 +11,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -106,11 +106,19 @@ class Cache:
             return None
 
     def save(self, job: Job, outcome: Outcome) -> None:
-        """Keeps an outcome. Raises InputError where the file cannot be written."""
+        """Keeps an outcome.
+
+        Raises TrainingError that names the job for a result that is not finite, and InputError
+        where the file cannot be written.
+        """
         content = {"job": str(job), "settings": dict(job.settings), **asdict(outcome)}
         if outcome.blob is not None:
             content["blob"] = base64.b64encode(outcome.blob).decode()
-        write_file(self._path(job), json.dumps(content), folders=True)
+        try:
+            text = json.dumps(content, allow_nan=False)
+        except ValueError:
+            raise TrainingError(f"{job}: a result is not finite; nothing is kept") from None
+        write_file(self._path(job), text, folders=True)
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """The jobs that have no outcome yet."""
@@ -168,26 +176,19 @@ def run_jobs(
         # Jobs whose needs are done.
         ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)][:most]
         # Needed outcomes travel with the job, so that machines need no common folder.
-        calls = ((n, job, list(map(cache.load, job.needs)), place) for n, job in enumerate(ready))
-        for number, outcome in in_processes(_numbered, calls, workers, backend):
+        calls = ((job, list(map(cache.load, job.needs)), place) for job in ready)
+        by_key = {job.key: job for job in ready}
+        for key, outcome in in_processes(run_job, calls, workers, backend):
             # Saved at once, so that a killed run loses only the jobs that are running.
-            cache.save(ready[number], outcome)
+            cache.save(by_key[key], outcome)
             advance()
-        done = {job.key for job in ready}
-        waiting = [job for job in waiting if job.key not in done]
+        waiting = [job for job in waiting if job.key not in by_key]
 
 
-def _numbered(
-    number: int, job: Job, needs: Sequence[Outcome], place: JobContext
-) -> tuple[int, Outcome]:
-    return number, run_job(job, needs, place)
+def run_job(job: Job, needs: Sequence[Outcome], place: JobContext) -> tuple[str, Outcome]:
+    """Runs a job on one thread; returns its key, as jobs finish in any order, and its outcome.
 
-
-def run_job(job: Job, needs: Sequence[Outcome], place: JobContext) -> Outcome:
-    """Runs a job on one thread and returns its outcome.
-
-    Raises what the job raises, and TrainingError that names the job for a result that is not
-    finite.
+    Raises what the job raises.
     """
     started, threads = time.perf_counter(), torch.get_num_threads()
     # One thread: the numbers must not depend on how many cores a machine has.
@@ -200,8 +201,4 @@ def run_job(job: Job, needs: Sequence[Outcome], place: JobContext) -> Outcome:
         raise TrainingError(f"{job}: {error}") from error
     finally:
         torch.set_num_threads(threads)
-    try:
-        json.dumps(dict(outcome.values), allow_nan=False)
-    except ValueError:
-        raise TrainingError(f"{job}: a result is not finite; nothing is kept") from None
-    return Outcome(outcome.values, outcome.blob, round(time.perf_counter() - started, 3))
+    return job.key, replace(outcome, seconds=round(time.perf_counter() - started, 3))

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from timeit import repeat, timeit
 from typing import Any
 
 import numpy as np
@@ -143,7 +144,7 @@ def epochs() -> Iterator[Record]:
         ("popup_epoch", popup.learn_basis, sorted_popup_step(backbone, batch)),
     ):
         theirs = (loading + _mean_seconds(reference)) * -(-IMAGES // BATCH)
-        value = _seconds(partial(learn, "epoch", Examples(inputs, labels)))
+        value = timeit(partial(learn, "epoch", Examples(inputs, labels)), number=1)
         yield _figure(name, value, theirs, 1, SPEEDUP, "s")
 
 
@@ -164,8 +165,8 @@ def tasks() -> Iterator[Record]:
     pairs = []
     for number in range(100):
         name = f"new {number}"
-        late = _seconds(partial(old.learn_task, name, data))
-        pairs.append((late, _seconds(partial(fresh.learn_task, name, data))))
+        late = timeit(partial(old.learn_task, name, data), number=1)
+        pairs.append((late, timeit(partial(fresh.learn_task, name, data), number=1)))
     late, early = 1e3 * np.median(np.array(pairs), axis=0)
     yield _figure("task_2000_vs_task_2", float(late), float(early), len(pairs))
 
@@ -285,8 +286,7 @@ def minima(
     rounds, started = 0, time.perf_counter()
     while rounds < least or time.perf_counter() - started < seconds:
         for place, action in enumerate(actions):
-            for _ in range(BLOCK):
-                best[place] = min(best[place], _seconds(action))
+            best[place] = min(best[place], *repeat(action, number=1, repeat=BLOCK))
         rounds += 1
     return [1e3 * time_taken for time_taken in best], rounds * BLOCK
 
@@ -354,12 +354,6 @@ def random_batch(size: int = BATCH, shape: Sequence[int] = (784,)) -> Batch:
     return inputs, torch.randint(0, 10, (size,), generator=generator)
 
 
-def _seconds(action: Action) -> float:
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
-
-
 def _mean_seconds(action: Action) -> float:
     action()
-    return sum(_seconds(action) for _ in range(SAMPLED_STEPS)) / SAMPLED_STEPS
+    return timeit(action, number=SAMPLED_STEPS) / SAMPLED_STEPS

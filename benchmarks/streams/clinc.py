@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.decomposition import TruncatedSVD
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.feature_extraction.text import TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import make_union
 from torch import Tensor
 
@@ -95,12 +95,14 @@ def sentence_encoder(root: str | Path, seed: int = 0) -> Callable[[Iterable[str]
     - root: as in `clinc150`.
     - seed: of the randomised decomposition.
     """
-    words = CountVectorizer(ngram_range=(1, 2), min_df=2, dtype=np.float32)
-    characters = CountVectorizer(analyzer="char_wb", ngram_range=(2, 4), min_df=2, dtype=np.float32)
+    # 1 + log of how often a sentence has each n-gram, 0 for none.
+    damped = partial(TfidfVectorizer, min_df=2, sublinear_tf=True, use_idf=False, norm=None)
+    words = damped(ngram_range=(1, 2), dtype=np.float32)
+    characters = damped(analyzer="char_wb", ngram_range=(2, 4), dtype=np.float32)
     sentences = clinc150_sentences(root)
     ngrams = make_union(words, characters).fit(sentences)
     # `fit_transform` would keep other orders inside of rows, whose sums round otherwise.
-    counts = _damped(ngrams.transform(sentences))
+    counts = ngrams.transform(sentences)
     tfidf = TfidfTransformer().fit(counts)
     decomposed = TruncatedSVD(WIDTH, n_iter=3, random_state=seed).fit(tfidf.transform(counts))
     turned = decomposed.components_.T / np.sqrt(decomposed.singular_values_)
@@ -109,14 +111,8 @@ def sentence_encoder(root: str | Path, seed: int = 0) -> Callable[[Iterable[str]
     rounded = (projection / np.abs(projection).max()).astype(np.float16).astype(np.float32)
 
     def encode(sentences: Iterable[str]) -> Tensor:
-        rows = _damped(ngrams.transform(sentences)) @ rounded
+        rows = ngrams.transform(sentences) @ rounded
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         return torch.from_numpy(rows * (NORM / np.where(lengths > 0, lengths, 1)))
 
     return encode
-
-
-def _damped(counts: Any) -> Any:
-    """1 + log of how often a sentence has each n-gram, 0 for none."""
-    counts.data = 1 + np.log(counts.data)
-    return counts

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import safetensors.torch
 import torch
 from torch.nn.functional import interpolate
@@ -113,9 +114,8 @@ def load_bank(
         how |= {"seed": random["seed"], "device": backbone.device}
         return random_bank(backbone.layers, random["count"], **how)
     bank = MaskBank(backbone.layers, backbone.device)
-    shapes = tuple((layer.name, layer.shape) for layer in backbone.layers)
     for position, outcome in enumerate(needs):
-        info, packed = _decoded(outcome.blob or b"", shapes)
+        info, packed = _decoded(outcome.blob or b"", backbone.layers)
         named = MaskInfo(f"{position}/{outcome.values['task']}", "edge_popup", info.ones)
         bank.adopt(named, [bits.to(bank.device) for bits in packed])
     if random is not None:
@@ -145,11 +145,8 @@ def statistics_of(backbone: Backbone, outcome: Outcome) -> Statistics | None:
 
 def _balanced(labels: np.ndarray, count: int) -> np.ndarray:
     """Positions of `count` examples: the first of each class, then the second of each, …"""
-    turn = np.empty(len(labels), dtype=np.int64)
-    for label in np.unique(labels):
-        of_class = labels == label
-        turn[of_class] = np.arange(of_class.sum())
-    return np.argsort(turn, kind="stable")[:count]
+    turn = pd.Series(labels).groupby(labels).cumcount()
+    return np.argsort(turn.to_numpy(), kind="stable")[:count]
 
 
 @lru_cache(maxsize=2)
@@ -209,8 +206,7 @@ def _backbone(settings: str, device: str, data: str) -> Backbone:
 
 
 @lru_cache(maxsize=512)
-def _decoded(blob: bytes, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> PackedMask:
-    layers = [MaskableLayer(name, shape) for name, shape in shapes]
+def _decoded(blob: bytes, layers: tuple[MaskableLayer, ...]) -> PackedMask:
     coded = safetensors.torch.load(blob)["mask"].numpy().tobytes()
     arrays = decode_mask(coded, [(layer.units, layer.fan_in) for layer in layers])
     named = zip(layers, arrays, strict=True)

@@ -43,7 +43,7 @@ def test_the_first_rows_are_those_of_the_preset(place):
     first = find_target("pretrained").plan("smoke").planned[0]
     settings = narrow(first.job)
     settings["learner"] |= {"granularity": "layer"}  # of which 40 masks are enough work here
-    found = run_job(Job(first.job.function, settings), (), place)
+    _, found = run_job(Job(first.job.function, settings), (), place)
     recipe = il.Recipe(**settings["recipe"])
     learner = il.ImpressLearner.from_preset(
         load_backbone(settings, place), "pretrained", task_recipe=recipe, granularity="layer"
@@ -84,7 +84,8 @@ def test_budgets_are_checked_row_by_row():
 )
 def test_others_are_learned_by_name(place, method, floats):
     job = planned(method).job
-    values = run_job(Job(job.function, narrow(job)), (), place).values
+    _, outcome = run_job(Job(job.function, narrow(job)), (), place)
+    values = outcome.values
     assert values["task"] == "cifar100-06"
     assert 4 * floats <= values["bytes_per_task"] < 40 * floats
     assert values["prediction_bytes"] == values["bytes_per_task"]  # nothing to be recognised by
@@ -118,7 +119,8 @@ def test_few_labels_hold_every_class():
 def test_a_stream_is_learned_and_looked_at_again():
     (long,) = find_target("forgetting").plan("smoke").planned
     short = {"basis": 2, "tasks": 4, "searches": [["exhaustive", 64, [0, 3]]]}
-    rows = run_job(Job(learn_stream, long.job.settings | short), (), JobContext()).values["rows"]
+    _, outcome = run_job(Job(learn_stream, long.job.settings | short), (), JobContext())
+    rows = outcome.values["rows"]
     assert [row["role"] for row in rows] == ["basis", "basis", "learned", "learned"]
     assert all(row["identical"] and row["accuracy"] == row["accuracy_at_end"] for row in rows)
     assert min(row["accuracy"] for row in rows[:2]) > 0.9
