@@ -14,7 +14,7 @@ from benchmarks.rivals.adapters import adapter
 from impresslearn.coefficients.quantisation import Grid, best_steps, rounded_tensors
 from impresslearn.errors import InputError
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import SCALE, FineTuning, copied_weights
+from impresslearn.methods.finetuning import SCALE, FineTuning, copied_weights, rounded_numbers
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import TUNED
@@ -163,14 +163,8 @@ def _coefficients(
     - largest: the largest integer under precision "coded", 7 by default
     """
 
-    def make_trainable(examples: int) -> Trainable:
-        values = [first.to(backbone.device, copy=True).requires_grad_(True) for first in start]
-
-        def result() -> tuple[Weights, int]:
-            rounded, size = rounded_tensors(values, precision, largest=largest)
-            return weights_of(rounded), size
-
-        return Trainable(values, lambda: (weights_of(values), 0.0), result)
+    def make_trainable(_: int) -> Trainable:
+        return rounded_numbers(start, weights_of, backbone.device, precision, largest)
 
     settings |= {"precision": precision, "seed": seed}
     return FineTuning(backbone, make_trainable=make_trainable, **settings)

@@ -67,6 +67,23 @@ def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
     return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
 
 
+def rounded_numbers(
+    start: Sequence[Tensor],
+    weights_of: Callable[[Sequence[Tensor]], Weights],
+    device: torch.device,
+    precision: str,
+    largest: int | None,
+) -> Trainable:
+    """Numbers to train from a start, and the weights they make; rounded after the training."""
+    numbers = [first.to(device, copy=True).requires_grad_(True) for first in start]
+
+    def result() -> tuple[Weights, int]:
+        rounded, size = rounded_tensors(numbers, precision, largest=largest)
+        return weights_of(rounded), size
+
+    return Trainable(numbers, lambda: (weights_of(numbers), 0.0), result)
+
+
 class FineTuning(ReadOnlySettings):
     """Trains separate weights for every task, by default a copy of all maskable weights.
 
@@ -264,10 +281,4 @@ def _low_rank(
         drawn = torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws)
         # Only one factor starts at zero: with both at zero neither would have a gradient.
         factors += [torch.zeros(layer.units, rank, dtype=torch.float32), (2 * drawn - 1) * bound]
-    factors = [factor.to(backbone.device).requires_grad_(True) for factor in factors]
-
-    def result() -> tuple[Weights, int]:
-        rounded, size = rounded_tensors(factors, precision, largest=largest)
-        return weights_of(rounded), size
-
-    return Trainable(factors, lambda: (weights_of(factors), 0.0), result)
+    return rounded_numbers(factors, weights_of, backbone.device, precision, largest)
