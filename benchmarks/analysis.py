@@ -114,5 +114,4 @@ def summary_text(key: str, summary: Summary) -> str:
 
 def _label(value: Any) -> str:
     """The value of a column that names a row."""
-    missing = value is None or (isinstance(value, float) and value != value)
-    return format_value("", None if missing else value)
+    return format_value("", None if pd.isna(value) else value)

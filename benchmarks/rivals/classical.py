@@ -110,15 +110,13 @@ class SklearnClassifier:
         if isinstance(inputs, Features) or self.features == "inputs":
             inputs = inputs.values if isinstance(inputs, Features) else inputs
             return one_tensor(inputs).flatten(1).float().cpu().numpy()
-        weights: list[dict[str, Tensor]] = [{}]
+        networks: list[dict[str, Tensor]] = [{}]
         if self.bank is not None:
             names = self.bank.names
-            weights = [masked_weights(self.bank, self.backbone.weights, name) for name in names]
-        parts = []
-        for masked in weights:
-            view = TaskView(masked, None, self.backbone.num_classes)
-            parts.append(view.features(self.backbone, inputs))
-        return torch.cat(parts, dim=1).float().cpu().numpy()
+            networks = [masked_weights(self.bank, self.backbone.weights, name) for name in names]
+        first, *others = networks
+        view = TaskView(first, None, self.backbone.num_classes, others=tuple(others))
+        return view.features(self.backbone, inputs).float().cpu().numpy()
 
 
 def _round(fitted: LogisticRegression, precision: str) -> int:

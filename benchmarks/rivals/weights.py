@@ -17,7 +17,7 @@ from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import SCALE, FineTuning, copied_weights, rounded_numbers
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
-from impresslearn.networks.layers import TUNED
+from impresslearn.networks.layers import TUNED, MaskableLayer
 from impresslearn.store.tasks import tensor_bytes
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
@@ -43,10 +43,7 @@ def pranc(backbone: Backbone, *, bases: int = 300, seed: int = 0, **settings: An
         networks.append(drawn.to(backbone.device))
 
     def weights(values: Sequence[Tensor]) -> Weights:
-        mixed = {}
-        for layer, drawn in zip(backbone.layers, networks, strict=True):
-            mixed[layer.name] = (values[0] @ drawn).reshape(layer.shape)
-        return mixed
+        return _named(backbone.layers, [values[0] @ drawn for drawn in networks])
 
     return _coefficients(backbone, [start], weights, seed, **settings)
 
@@ -74,12 +71,10 @@ def nola(backbone: Backbone, *, bases: int = 64, seed: int = 0, **settings: Any)
         start += [row, torch.zeros_like(row)]
 
     def weights(values: Sequence[Tensor]) -> Weights:
-        changed = {}
         sides = [torch.tensordot(v, f, 1) for v, f in zip(values, factors, strict=True)]
-        for layer, left, right in zip(layers, sides[::2], sides[1::2], strict=True):
-            frozen = backbone.weights[layer.name]
-            changed[layer.name] = frozen + (left @ right).reshape(layer.shape)
-        return changed
+        pairs = zip(sides[::2], sides[1::2], strict=True)
+        changes = _named(layers, [left @ right for left, right in pairs])
+        return {name: backbone.weights[name] + change for name, change in changes.items()}
 
     return _coefficients(backbone, start, weights, seed, **settings)
 
@@ -170,6 +165,12 @@ def _coefficients(
     return FineTuning(backbone, make_trainable=make_trainable, **settings)
 
 
+def _named(layers: Sequence[MaskableLayer], matrices: Sequence[Tensor]) -> Weights:
+    """Matrices of all layers as their weights."""
+    pairs = zip(layers, matrices, strict=True)
+    return {layer.name: matrix.reshape(layer.shape) for layer, matrix in pairs}
+
+
 def _normal(shape: tuple[int, ...], deviation: float, draws: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=draws).mul_(deviation)
 
@@ -249,7 +250,7 @@ class _Pruning:
             weight = weights[number]
             # Straight through: the gradient is the weight's, as if it were not rounded.
             weights[number] = weight + (self._rounded(weight, grid) - weight).detach()
-        return self._named(weights), 0.0
+        return _named(self._layers, weights), 0.0
 
     def result(self) -> tuple[Weights, int]:
         """The weights that are kept, and their bytes."""
@@ -260,7 +261,7 @@ class _Pruning:
             matrices.append(self._rounded(weight, grid).reshape(layer.units, -1))
         count = len(matrices)
         kept, size = rounded_tensors(matrices, "coded", grids=self._grids, matrices=count)
-        return self._named(kept), size
+        return _named(self._layers, kept), size
 
     @torch.no_grad()
     def _prune(self, progress: float) -> None:
@@ -280,12 +281,6 @@ class _Pruning:
 
     def _left(self) -> list[Tensor]:
         return [weight * mask for weight, mask in zip(self.weights, self._masks, strict=True)]
-
-    def _named(self, values: Sequence[Tensor]) -> Weights:
-        named = {}
-        for layer, value in zip(self._layers, values, strict=True):
-            named[layer.name] = value.reshape(layer.shape)
-        return named
 
     def _rounded(self, values: Tensor, grid: Grid) -> Tensor:
         return grid.step * (values / grid.step).round().clamp(-self._largest, self._largest)

@@ -19,14 +19,14 @@ from benchmarks.streams.clinc import clinc150_sentences, sentence_encoder
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import masked_weights, mixture_of
 from impresslearn.coefficients.parametrisation import Coefficients
-from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
+from impresslearn.data import classes_of
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.inference import KnownTask, guess_task
 from impresslearn.inference.unknown import distances, exceeded_by, signals
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import Statistics, TaskView
+from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of
 from impresslearn.training.loop import Recipe, entropies
 
 Settings = Mapping[str, Any]
@@ -41,7 +41,7 @@ def judge_foreign_mask(settings: Settings, needs: Sequence[Outcome], place: JobC
     classes = len(classes_of(task.test.labels))
     statistics = statistics_of(backbone, needs[0])
     view = _basis_task(backbone, load_bank(backbone, needs), 0, classes, statistics).view()
-    return Outcome({"task": task.name, "accuracy": _accuracy(view, backbone, task.test)})
+    return Outcome({"task": task.name, "accuracy": accuracy_of(backbone, view, task.test)})
 
 
 def compare_masks(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
@@ -84,8 +84,8 @@ def infer_task(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
         {
             "task": name,
             "found": float(best == right),
-            "accuracy": _accuracy(guess.mixture or choices[best].view(), backbone, test),
-            "known_accuracy": _accuracy(choices[right].view(), backbone, test),
+            "accuracy": accuracy_of(backbone, guess.mixture or choices[best].view(), test),
+            "known_accuracy": accuracy_of(backbone, choices[right].view(), test),
         }
     )
 
@@ -105,10 +105,6 @@ def _basis_task(
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
 
     return KnownTask(str(position), classes, view, None, mixture)
-
-
-def _accuracy(view: TaskView, backbone: Backbone, test: Examples | StreamedExamples) -> float:
-    return view.accuracy(backbone, to_batches(test, classes_of(test.labels), backbone.device))
 
 
 def tell_tasks(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:

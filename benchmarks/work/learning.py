@@ -8,14 +8,13 @@ processor time of learning alone; and of rows shared_bytes: what all tasks read 
 
 from __future__ import annotations
 
-import copy
+import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 
 import impresslearn as il
@@ -60,27 +59,16 @@ def adapt_network(settings: Settings, needs: Sequence[Outcome], place: JobContex
     together = replace(parts[0], inputs=inputs, labels=labels)
     backbone = load_backbone(settings, place)
     adapted = il.adapt_to(backbone, together, recipe=settings["recipe"], progress=False)
-    tensors = (*adapted.module.named_parameters(), *adapted.module.named_buffers())
-    state = {name: values.detach().contiguous() for name, values in tensors}
-    return Outcome({"examples": len(together)}, safetensors.torch.save(state))
+    return Outcome({"examples": len(together)}, pickle.dumps(adapted))
 
 
 def _backbone_and_masks(
     settings: Settings, needs: Sequence[Outcome], place: JobContext
 ) -> tuple[Backbone, Sequence[Outcome]]:
     """The network, with `adapted` as the first needed job trained it, and the other needs."""
-    backbone = load_backbone(settings, place)
     if not settings.get("adapted"):
-        return backbone, needs
-    module = copy.deepcopy(backbone.module)
-    trained = safetensors.torch.load(needs[0].blob or b"")
-    with torch.no_grad():
-        for name, values in (*module.named_parameters(), *module.named_buffers()):
-            values.copy_(trained[name])
-    named = settings["backbone"]
-    how = {key: named[key] for key in ("norm", "head") if key in named}
-    adapted = il.adapt(module, input_shape=backbone.input_shape, **how)
-    return adapted.to(place.device), needs[1:]
+        return load_backbone(settings, place), needs
+    return pickle.loads(needs[0].blob or b"").to(place.device), needs[1:]
 
 
 def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
