@@ -14,7 +14,7 @@ from benchmarks.rivals.adapters import adapter
 from impresslearn.coefficients.quantisation import Grid, best_steps, rounded_tensors
 from impresslearn.errors import InputError
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import SCALE, FineTuning, copied_weights, rounded_numbers
+from impresslearn.methods.finetuning import SCALE, FineTuning, rounded_numbers
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import TUNED, MaskableLayer
@@ -147,7 +147,7 @@ def _coefficients(
     backbone: Backbone,
     start: Sequence[Tensor],
     weights_of: Callable[[Sequence[Tensor]], Weights],
-    seed: int,
+    seed: int = 0,
     precision: str = "float32",
     largest: int | None = None,
     **settings: Any,
@@ -175,10 +175,10 @@ def _normal(shape: tuple[int, ...], deviation: float, draws: torch.Generator) ->
     return torch.randn(shape, generator=draws).mul_(deviation)
 
 
-def bitfit(backbone: Backbone, *, statistics: str = "task", **settings: Any) -> FineTuning:
-    """Trains copies of biases and norms and a head for every task; the weights stay frozen.
+def bitfit(backbone: Backbone, **settings: Any) -> FineTuning:
+    """Trains changes of biases and norms and a head for every task; the weights stay frozen.
 
-    - statistics: of norms, and further settings: see `FineTuning`
+    - settings: as in `_coefficients`
 
     Raises InputError for a network without biases and norms. Source: Ben Zaken et al. 2022.
     """
@@ -196,8 +196,13 @@ def bitfit(backbone: Backbone, *, statistics: str = "task", **settings: Any) -> 
         bias = f"{name.removesuffix('weight')}bias"
         if bias in backbone.small:
             trained[bias] = backbone.small[bias]
-    settings |= {"statistics": statistics, "make_trainable": lambda _: copied_weights(trained)}
-    return FineTuning(backbone, **settings)
+
+    def weights_of(changes: Sequence[Tensor]) -> Weights:
+        pairs = zip(trained.items(), changes, strict=True)
+        return {name: start + change for (name, start), change in pairs}
+
+    start = [torch.zeros_like(values) for values in trained.values()]
+    return _coefficients(backbone, start, weights_of, **settings)
 
 
 def pruned(

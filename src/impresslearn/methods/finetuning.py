@@ -98,7 +98,7 @@ class FineTuning(ReadOnlySettings):
       statistics of the frozen network
     - make_trainable: a function of the number of examples that returns the `Trainable` of the next
       task; its result is the task's weights and the bytes that store them
-    - precision: "coded" also codes norm statistics
+    - precision: of norm statistics and the task's own head, which are rounded after training
 
     Raises InputError for other statistics and precisions.
     """
@@ -181,8 +181,11 @@ class FineTuning(ReadOnlySettings):
         TaskTraining(*task).fit(trainable)
         with torch.no_grad():
             (weights, size), head = trainable.result()
-        weights = weights | head
-        size += tensor_bytes(head.values())
+            # A rounding step is of a column: of a class, where each has its own.
+            columns = [values.t() for values in head.values()]
+            rounded, head_size = rounded_tensors(columns, self.precision)
+        weights = weights | dict(zip(head, [values.t() for values in rounded], strict=True))
+        size += head_size
         breakdown = {"weights": size, "statistics": 0, "labels": label_map_bytes(classes)}
         statistics = None
         if phase.statistics is not None:
