@@ -253,7 +253,7 @@ def _labels(spots: list[dict[str, Any]], marks: int, x: Any, y: Any) -> list[dic
         left, top = x[number] + dx - length * shift, y[number] + dy
         gaps = np.max([left - x, x - left - length, abs(y - top) - 6], axis=0)
         nearer = gaps[owner == name].min() - gaps[owner != name].min()
-        cost = weight @ (gaps < 4) + abs(dy) / 10 + 60 * (nearer > 0) + 20 * (nearer > -3)
+        cost = weight @ (gaps < 3) + abs(dy) / 10 + 60 * (nearer > 0) + 20 * (nearer > -3)
         cost += 1000 * (left < 0) + 15 * (not 0 < top < HEIGHT)
         label = {**spots[number], "align": align, "dx": dx, "dy": dy}
         choices.setdefault(name, []).append((cost, left, left + length, top, label))

