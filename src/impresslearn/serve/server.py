@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cache, partial, wraps
 from hmac import compare_digest
 from typing import Annotated, Any
 
@@ -55,7 +55,7 @@ MAX_CONNECTIONS = 128
 THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
 GRACE_SECONDS = 8
 Answer = dict[str, Any]
-Item = tuple[Request, bytes]  # a request and its body
+Item = tuple[int, Callable[[], Any]]  # the bytes of a request's body, and what it parses to
 Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
 Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks to skip.")]
 # Names are in the query, because they may contain slashes, which a path cannot carry.
@@ -320,16 +320,18 @@ def create_app(
         """Adds a route whose requests are parsed, computed and written by a pool's threads."""
 
         def alone(item: Item) -> str:
-            return compute(parse(model, *item)).model_dump_json()
+            return compute(item[1]()).model_dump_json()
 
         def together(items: Sequence[Item]) -> list[str]:
-            if sum(len(body) for _, body in items) > settings.max_bytes:
+            if sum(size for size, _ in items) > settings.max_bytes:
                 raise InputError("these requests are too large to share a pass")
-            answers = compute_all([parse(model, *item) for item in items])
+            answers = compute_all([parsed() for _, parsed in items])
             return [answer.model_dump_json() for answer in answers]
 
         async def route(request: Request) -> Response:
-            item = request, await read_body(request, settings.max_bytes)
+            body = await read_body(request, settings.max_bytes)
+            # Requests that cannot share a pass are computed one by one, but not parsed again.
+            item = len(body), cache(partial(parse, model, request, body))
             if compute_all is None:
                 content = await inferring.run(request, lambda: alone(item))
             else:
