@@ -336,8 +336,8 @@ class ImpressLearner(ReadOnlySettings):
         """Adds tasks that were learned elsewhere, all in one transaction.
 
         - tasks: from `encoded`.
-        - on_conflict: for names that this learner has: "error", "version" (the next version, unless
-          nothing differs) or "skip".
+        - on_conflict: for names that this learner has with other numbers: "error", "version" (the
+          next version) or "skip".
 
         Returns by name "new", "version 2", "unchanged", "skipped", or the error of a task that was
         not added; it stops no other task.
