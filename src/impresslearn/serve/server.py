@@ -53,6 +53,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
 # Predictions and inferences computed at the same time, and inferences that wait for these.
 THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
+MOST_AMONG = 2000  # names of tasks in an inference, which runs each of them
 GRACE_SECONDS = 8
 Answer = dict[str, Any]
 Item = tuple[int, Callable[[], Any]]  # the bytes of a request's body, and what it parses to
@@ -207,6 +208,11 @@ class Service:
         inputs, among = self._prepared(request), request.among
         if isinstance(among, str) and among not in ("all", "basis", "learned"):
             among = [among]
+        if isinstance(among, list) and len(among) > MOST_AMONG:
+            line = "leave it out to choose among all tasks"
+            raise InputError(
+                f"among takes at most {MOST_AMONG:,} names, got {len(among):,}; {line}"
+            )
         guess = self.learner.infer_task(Prepared(inputs), among=among)
         labels = logits = None
         if not guess.unknown:

@@ -56,7 +56,7 @@ from impresslearn.store.tasks import (
 )
 
 # Memory for the effective weights of the tasks used last.
-CACHE_BYTES = 192 * 1024**2
+CACHE_BYTES = 128 * 1024**2
 
 
 class Store:
