@@ -61,7 +61,8 @@ class TaskIndex:
         # A row of the table: the checksum of a task's row, and the mean of one of its classes.
         self._kind = np.dtype([("task", "<u8"), ("mean", "<f2", (0,))])
         self._file: Any = None  # the file beside the store
-        self._names: list[str | None] = []  # of each task; None for one that was removed
+        self._names: list[str | None] = []  # of each task; None for those that were removed
+        self._gone: list[int] = []  # their places
         self._odd_names: list[str] = []
         self._odd: set[int] = set()  # tasks that know no means, as those of few examples
         self._forget()
@@ -104,11 +105,10 @@ class TaskIndex:
 
     def _nearest_tasks(self, seen: np.ndarray, one_by_one: bool) -> np.ndarray:
         """The places of the likeliest tasks of inputs in coordinates (n, d)."""
-        gone = np.array([name is None for name in self._names])
         places, total = [], np.zeros(len(self._names), np.float32)
         for begin in range(0, len(seen), INPUTS):
             nearest = self._nearest(seen[begin : begin + INPUTS])
-            nearest[gone] = np.inf
+            nearest[self._gone] = np.inf
             if one_by_one:
                 order = np.argpartition(nearest, SHORTLIST_OF_ONE, axis=0)
                 places.append(order[:SHORTLIST_OF_ONE].ravel())
@@ -176,6 +176,7 @@ class TaskIndex:
             return False
         self._keep(names, 1 if len(unknown) >= WORTH_KEEPING else WORTH_KEEPING)
         self._names = [names.get(key) for key in self._tasks.tolist()]
+        self._gone = [place for place, name in enumerate(self._names) if name is None]
         self._odd_names = [names[key] for key in self._odd]
         self._state = state
         return True
