@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from impresslearn.cli import main, shared
 from impresslearn.cli.app import app
-from impresslearn.errors import InputError, UnknownTaskError, visible
+from impresslearn.errors import InputError, StoreBusyError, UnknownTaskError, visible
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
@@ -83,6 +83,18 @@ def test_an_error_is_one_line(running, capsys, error, status, line):
         running(fail)
     assert caught.value.code == status
     assert capsys.readouterr() == ("", line)
+
+
+def test_with_json_an_error_is_an_object_on_one_line(running, monkeypatch, capsys):
+    def fail():
+        raise StoreBusyError("s is in use")
+
+    monkeypatch.setattr(sys, "argv", ["impresslearn", "learn", "s", "--json"])
+    with pytest.raises(SystemExit):
+        running(fail)
+    said = capsys.readouterr()
+    assert said.out == '{"error": "s is in use", "exit_status": 4}\n'
+    assert said.err == "error: s is in use\n"
 
 
 def test_warnings_are_one_line_and_waiting_threads_sleep(running, monkeypatch, capsys):

@@ -311,5 +311,6 @@ def test_stores_are_compared_and_merged(folder, store, tmp_path):
     assert refused.stdout == "1 failed, 1 new\n"
     assert refused.stderr.startswith("b: ")
     assert run("merge", monday, tuesday, "--on-conflict", "version") == "1 version, 1 unchanged\n"
+    assert run("merge", monday, tuesday) == "2 unchanged\n"
     assert run_json("diff", monday, tuesday)["different"] == []
     assert list(il.load(monday).tasks_) == [*"abcd"]

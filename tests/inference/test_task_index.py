@@ -7,7 +7,10 @@ import pytest
 from torch import nn
 
 import impresslearn as il
+import impresslearn.learner.learner as learner_module
 import impresslearn.store.task_index as task_index
+from impresslearn.errors import StoppedError
+from impresslearn.inference.exhaustive import stopping
 from toys import few_labels, mlp
 
 FEATURES, TASKS = 8, 40
@@ -39,6 +42,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these were very many tasks."""
     few = {"MANY_TASKS": 20, "SHORTLIST": 8, "SHORTLIST_OF_ONE": 5, "WORTH_KEEPING": 10}
+    few |= {"MEANS": 7, "AT_ONCE": 16}  # a task of three means may lie in two parts of the file
     for name, value in few.items():
         monkeypatch.setattr(task_index, name, value)
 
@@ -95,6 +99,55 @@ def test_the_index_follows_the_tasks(stored, tmp_path, in_memory):
     assert learner.infer_task(data_of(99, 8, draw=1)[0]).best == "again"
 
 
+def test_a_few_tasks_without_means_are_always_judged(stored, tmp_path):
+    learner = copied(stored, tmp_path)
+    for number in range(8):
+        learner.learn_task(f"small {number}", data_of(100 + number, 5))
+    inputs = data_of(7, 8, draw=1)[0]
+    for among in ("all", "learned"):
+        guess = learner.infer_task(inputs, among=among)
+        assert (len(guess.posterior), guess.best) == (16, "t7")
+    learner.learn_task("small 8", data_of(108, 5))
+    assert len(learner.infer_task(inputs).posterior) == TASKS + 9
+    learner.remove_task("small 0")
+    assert len(learner.infer_task(inputs).posterior) == 16
+
+
+def test_an_index_that_nobody_waits_for_is_finished_by_the_next(stored, tmp_path, monkeypatch):
+    learner, wanted = copied(stored, tmp_path), iter([True] * 20)
+    token = stopping.set(lambda: not next(wanted, False))
+    try:
+        with pytest.raises(StoppedError):
+            learner.infer_task(data_of(7, 8, draw=1)[0])
+    finally:
+        stopping.reset(token)
+    looked_at = looks(monkeypatch)
+    assert learner.infer_task(data_of(7, 8, draw=1)[0]).best == "t7"
+    assert len(looked_at) == TASKS - 16
+
+
+def test_a_warning_comes_before_many_tasks_are_compared(stored, tmp_path, monkeypatch):
+    learner, inputs = copied(stored, tmp_path), data_of(7, 8, draw=1)[0]
+    monkeypatch.setattr(learner_module, "MANY_COMPARED", 20)
+    assert learner.infer_task(inputs).best == "t7"  # by the index
+    with pytest.warns(UserWarning, match="with 40 tasks one by one, .* minutes and 0 MB; name"):
+        learner.infer_task(inputs, method="exhaustive")
+    with pytest.warns(UserWarning, match="with 30 tasks one by one"):
+        learner.infer_tasks(inputs, among=list(learner.tasks_)[:30])
+
+
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the tasks whose means are computed from now on."""
+    names: list[str] = []
+    means_of = task_index.TaskIndex._means_of
+    monkeypatch.setattr(
+        task_index.TaskIndex,
+        "_means_of",
+        lambda index, name, space: names.append(name) or means_of(index, name, space),
+    )
+    return names
+
+
 @pytest.mark.parametrize("damage", ["none", "cut", "other bytes", "gone"])
 def test_the_file_beside_the_store_is_only_a_copy(stored, tmp_path, damage, monkeypatch):
     inputs = data_of(7, 8, draw=1)[0]
@@ -106,13 +159,7 @@ def test_the_file_beside_the_store_is_only_a_copy(stored, tmp_path, damage, monk
     file.write_bytes(changed.get(damage, b""))
     if damage == "gone":
         file.unlink()
-    looked_at = []
-    means_of = task_index.TaskIndex._means_of
-    monkeypatch.setattr(
-        task_index.TaskIndex,
-        "_means_of",
-        lambda index, name, space: looked_at.append(name) or means_of(index, name, space),
-    )
+    looked_at = looks(monkeypatch)
     with il.open_store(tmp_path / stored.name, module=body(), readonly=True) as learner:
         again = learner.infer_task(inputs)
     assert (again.best, again.posterior.keys()) == (guess.best, guess.posterior.keys())

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,7 +19,7 @@ from starlette.requests import ClientDisconnect
 import impresslearn as il
 from conftest import INPUTS, problem, request
 from impresslearn.errors import InputError, StoppedError
-from impresslearn.serve import create_app, pools
+from impresslearn.serve import create_app, pools, server
 from impresslearn.serve.pools import BoundedPool
 from impresslearn.serve.requests import PredictRequest
 from impresslearn.serve.server import Service
@@ -166,6 +167,31 @@ def test_requests_answered_together_get_the_answers_of_each(direct):
     assert answers == [service.predict(request) for request in requests]
     with pytest.raises(InputError, match="several kinds"):
         service.predict_together([*requests, PredictRequest(task="new 0", inputs=rows)])
+
+
+def test_requests_that_cannot_share_a_pass_are_parsed_once(store, monkeypatch):
+    free, parsed, shared = threading.Event(), [], []
+    parse, together = server.parse, Service.predict_together
+
+    def parsing(model, asked, body):
+        parsed.append(body)
+        return free.wait(30) and parse(model, asked, body)
+
+    monkeypatch.setattr(server, "THREADS", 1)
+    monkeypatch.setattr(server, "parse", parsing)
+    monkeypatch.setattr(
+        Service, "predict_together", lambda own, of: shared.append(len(of)) or together(own, of)
+    )
+    with TestClient(create_app(store), raise_server_exceptions=False) as client:
+        with ThreadPoolExecutor(3) as pool:
+            first = pool.submit(client.post, "/predict", json=request("new 0"))
+            time.sleep(0.2)  # it occupies the thread, and the others wait
+            asked = request("new 0", logits=True), request("new 1")
+            others = [pool.submit(client.post, "/predict", json=each) for each in asked]
+            time.sleep(0.2)
+            free.set()
+        assert [each.result().status_code for each in (first, *others)] == [200] * 3
+    assert (shared, len(parsed), len(set(parsed))) == ([2], 3, 3)
 
 
 @pytest.mark.parametrize("leaves", [True, False])

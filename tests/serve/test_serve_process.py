@@ -60,6 +60,7 @@ def server(store):
 
 
 def test_predictions_tokens_and_limits_over_a_socket(server, direct):
+    server.process.send_signal(signal.SIGHUP)  # from a terminal that closes
     status, answer = server.ask("POST", PATH, npy(INPUTS))
     assert (status, answer["labels"]) == (200, direct.predict(INPUTS, "new 0").tolist())
     assert server.ask("GET", "/tasks", None, {})[0] == 401

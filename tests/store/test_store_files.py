@@ -11,6 +11,7 @@ from storekit import digest, digests, files, hasty, reports, small_learner, sql,
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.store import compact_store, describe_store
+from impresslearn.store.database import Database
 from toys import blobs, quick_learner, refused
 
 
@@ -35,6 +36,20 @@ def test_overwriting(path, larger, tmp_path):
     assert link.is_symlink()
     assert path.stat().st_mode & 0o777 == 0o640
     assert files(tmp_path) == ["a.impress", "link", "text"]
+
+
+def test_two_that_make_one_store(larger, tmp_path, monkeypatch):
+    """The second one is not advised to overwrite the first one's store."""
+    place, copy_to = tmp_path / "new.impress", Database.copy_to
+
+    def slowly(database, connection):
+        copy_to(database, connection)
+        if connection.execute("PRAGMA database_list").fetchone()[2]:  # a file
+            place.write_bytes(b"of another process")
+
+    monkeypatch.setattr(Database, "copy_to", slowly)
+    refused("made by another process meanwhile; use it, or choose", larger.save, place)
+    assert place.read_bytes() == b"of another process"
 
 
 def test_overwriting_what_another_process_has_open(pool, path, larger, tmp_path):

@@ -1,6 +1,7 @@
 """The application: the list of its commands, its version option, and its exit statuses."""
 
 import errno
+import json
 import os
 import sys
 import warnings
@@ -79,7 +80,8 @@ def main() -> None:
         if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
             status = StoreFullError.exit_status
         if "--json" in sys.argv:
-            shared.print_json({"error": str(failure), "exit_status": status})
+            # On one line, as the objects of `learn` before it.
+            shared.echo(json.dumps({"error": str(failure), "exit_status": status}))
         shared.error(failure)
         raise SystemExit(status) from None
     except KeyboardInterrupt:

@@ -131,7 +131,9 @@ def merge(
     ],
     on_conflict: Annotated[
         str,
-        option("WORD", "Tasks that STORE has: error, skip, or version (add as the next version)."),
+        option(
+            "WORD", "Tasks that STORE has with other numbers: error, skip, or version (the next)."
+        ),
     ] = "error",
     module: Module = None,
 ) -> None:

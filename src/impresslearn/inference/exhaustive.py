@@ -107,9 +107,14 @@ def outputs_of_tasks(
             yield _wanted(positions, chunk, logits[:, :, :num_classes])
 
 
-def _wanted(positions: Sequence[int], tasks: Sequence[KnownTask], logits: Tensor) -> Outputs:
+def check_wanted() -> None:
+    """Raises StoppedError once `stopping` says so."""
     if stopping.get()():
         raise StoppedError("the answer is no longer wanted")
+
+
+def _wanted(positions: Sequence[int], tasks: Sequence[KnownTask], logits: Tensor) -> Outputs:
+    check_wanted()
     return Outputs(positions, tasks, finite(logits))
 
 

@@ -25,7 +25,7 @@ from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import Features, Inputs, even_parts, inputs_behind
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.class_map import ClassMap
-from impresslearn.inference.exhaustive import KnownTask, Outputs, outputs_of_tasks
+from impresslearn.inference.exhaustive import KnownTask, Outputs, check_wanted, outputs_of_tasks
 from impresslearn.inference.feature_scores import (
     FeatureProfile,
     FeatureSpace,
@@ -173,6 +173,7 @@ def seen_features(
         coordinates = space.coordinates(features)
         central = space.distances(coordinates)
         for task in tasks:
+            check_wanted()
             if isinstance(task.profile, FeatureProfile):
                 head = head_of(backbone, task.view().weights)
                 means = task.profile.means(space.directions(head, task.num_classes))

@@ -29,7 +29,7 @@ from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Features, Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.errors import ImpressLearnError, InputError, warn_caller
 from impresslearn.export import ExportedTask, TaskModel
 from impresslearn.inference import InferenceMethod, KnownTask, TaskGuess, guess_task, guess_tasks
 from impresslearn.inference.class_map import ClassMap
@@ -53,6 +53,10 @@ from impresslearn.store.store_files import WeightStorage
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
+
+# Inference warns before it compares inputs with more tasks one by one. Measured over 100,000
+# readouts; other tasks may take less or more.
+MANY_COMPARED, MANY_A_MINUTE, COMPARED_BYTES = 2000, 40_000, 10_000
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -336,8 +340,8 @@ class ImpressLearner(ReadOnlySettings):
         """Adds tasks that were learned elsewhere, all in one transaction.
 
         - tasks: from `encoded`.
-        - on_conflict: for names that this learner has: "error", "version" (the next version, unless
-          nothing differs) or "skip".
+        - on_conflict: for names that this learner has with other numbers: "error", "version" (the
+          next version) or "skip".
 
         Returns by name "new", "version 2", "unchanged", "skipped", or the error of a task that was
         not added; it stops no other task.
@@ -462,7 +466,7 @@ class ImpressLearner(ReadOnlySettings):
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
-        shortlisted = among == "all" and method == "auto"
+        shortlisted = method == "auto"
         candidates, values, about = self._inference_arguments(inputs, among, shortlisted)
         about |= {"shared": self.shared_statistics_, **settings}
         return guess_task(self.backbone, self.bank_, candidates, values, method, **about)
@@ -472,7 +476,7 @@ class ImpressLearner(ReadOnlySettings):
 
         - among: as in `infer_task`. Where "auto" runs 64 tasks, this runs 16 per input.
         """
-        arguments = self._inference_arguments(inputs, among, among == "all", one_by_one=True)
+        arguments = self._inference_arguments(inputs, among, True, one_by_one=True)
         candidates, values, about = arguments
         return guess_tasks(self.backbone, self.bank_, candidates, values, **about)
 
@@ -543,8 +547,11 @@ class ImpressLearner(ReadOnlySettings):
         shortlisted: whether a shortlist of many tasks will do.
         """
         store, values = self._store, self.prepare(inputs)
+        shortlisted = shortlisted and among in ("all", "learned")
         if shortlisted and (few := store.index.shortlist(values, one_by_one)):
-            among, values = few
+            names, values = few
+            roles = {name: store.tasks.stored(name).role for name in names}
+            among = [name for name in names if among in ("all", roles[name])] or among
         candidates = self._known_tasks(among)
         about = {"space": store.space, "class_map": store.class_map}
         return candidates, values, {"frozen": store.frozen_view, **about}
@@ -552,8 +559,10 @@ class ImpressLearner(ReadOnlySettings):
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""
         if among and isinstance(among, Sequence) and not isinstance(among, str):
+            _warn_of_many(len(among))
             chosen = [self.tasks_.stored(name) for name in dict.fromkeys(among)]
         elif among in ("all", *ROLES):
+            _warn_of_many(len(self.bank_ if among == "basis" else self.tasks_))
             chosen = [task for task in self.tasks_.all() if among in ("all", task.role)]
         else:
             raise InputError(f"among must be all, basis, learned or a list of names, got {among!r}")
@@ -565,3 +574,14 @@ class ImpressLearner(ReadOnlySettings):
             mixture = partial(self._store.coefficients, task) if mixes else None
             known.append(KnownTask(task.name, len(task.classes), view, task.profile, mixture))
         return known
+
+
+def _warn_of_many(count: int) -> None:
+    """Warns before many tasks are compared one by one."""
+    if count > MANY_COMPARED:
+        minutes, megabytes = count / MANY_A_MINUTE, count * COMPARED_BYTES / 1e6
+        line = f"inputs are compared with {count:,} tasks one by one, which takes about"
+        warn_caller(
+            f"{line} {minutes:.1g} minutes and {megabytes:,.0f} MB; name fewer tasks in among, or "
+            "leave out method and among, which over a pretrained network judges the nearest alone"
+        )

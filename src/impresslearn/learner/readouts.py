@@ -144,10 +144,10 @@ def networks_of(
     """
     check_features(store.backbone)
     if store.backbone.shares_statistics and store.shared is None:
-        raise InputError(
-            "the first task gathers the norm statistics that all tasks share; learn a basis "
-            "task before a readout"
-        )
+        name = store.backbone.name
+        line = f"the batch norms of {name} have gathered no statistics, and a readout gathers none"
+        ways = 'give a trained network, make it with norm="batch", or call learn_basis first'
+        raise InputError(f"{line}; {ways}")
     if projection is not None:
         return projection.num_masks, projection.residual
     return len(store.bank), settings.start == "network" or not len(store.bank)

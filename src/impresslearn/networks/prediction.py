@@ -39,7 +39,7 @@ BATCH = 1024
 PASS_NUMBERS = 2**19
 # What an id counts for: an embedding stands for it, and attention compares all pairs.
 NUMBERS_PER_ID = 128
-TENSOR_BYTES = 600  # what a tensor of torch takes beside its numbers
+TENSOR_BYTES = 850  # what a tensor of torch takes beside its numbers, and its place in a cache
 
 
 @dataclass(frozen=True)

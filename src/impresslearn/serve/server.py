@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cache, partial, wraps
 from hmac import compare_digest
 from typing import Annotated, Any
 
@@ -53,9 +53,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
 # Predictions and inferences computed at the same time, and inferences that wait for these.
 THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
+MOST_AMONG = 2000  # names of tasks in an inference, which runs each of them
 GRACE_SECONDS = 8
 Answer = dict[str, Any]
-Item = tuple[Request, bytes]  # a request and its body
+Item = tuple[int, Callable[[], Any]]  # the bytes of a request's body, and what it parses to
 Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
 Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks to skip.")]
 # Names are in the query, because they may contain slashes, which a path cannot carry.
@@ -207,6 +208,11 @@ class Service:
         inputs, among = self._prepared(request), request.among
         if isinstance(among, str) and among not in ("all", "basis", "learned"):
             among = [among]
+        if isinstance(among, list) and len(among) > MOST_AMONG:
+            line = "leave it out to choose among all tasks"
+            raise InputError(
+                f"among takes at most {MOST_AMONG:,} names, got {len(among):,}; {line}"
+            )
         guess = self.learner.infer_task(Prepared(inputs), among=among)
         labels = logits = None
         if not guess.unknown:
@@ -320,16 +326,18 @@ def create_app(
         """Adds a route whose requests are parsed, computed and written by a pool's threads."""
 
         def alone(item: Item) -> str:
-            return compute(parse(model, *item)).model_dump_json()
+            return compute(item[1]()).model_dump_json()
 
         def together(items: Sequence[Item]) -> list[str]:
-            if sum(len(body) for _, body in items) > settings.max_bytes:
+            if sum(size for size, _ in items) > settings.max_bytes:
                 raise InputError("these requests are too large to share a pass")
-            answers = compute_all([parse(model, *item) for item in items])
+            answers = compute_all([parsed() for _, parsed in items])
             return [answer.model_dump_json() for answer in answers]
 
         async def route(request: Request) -> Response:
-            item = request, await read_body(request, settings.max_bytes)
+            body = await read_body(request, settings.max_bytes)
+            # Requests that cannot share a pass are computed one by one, but not parsed again.
+            item = len(body), cache(partial(parse, model, request, body))
             if compute_all is None:
                 content = await inferring.run(request, lambda: alone(item))
             else:

@@ -71,12 +71,12 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
     if not present:
         store.rows.add_task(replace(row, version=1))
         return "new"
+    if row.same_numbers(present[0]):
+        return "unchanged"
     if on_conflict == "error":
         raise name_taken(row.name)
     if on_conflict == "skip":
         return "skipped"
-    if row.same_numbers(present[0]):
-        return "unchanged"
     version = present[0].version + 1
     store.rows.add_task(replace(row, version=version))
     return f"version {version}"

@@ -56,7 +56,7 @@ from impresslearn.store.tasks import (
 )
 
 # Memory for the effective weights of the tasks used last.
-CACHE_BYTES = 192 * 1024**2
+CACHE_BYTES = 96 * 1024**2
 
 
 class Store:
@@ -422,6 +422,10 @@ class Store:
     def view(self, task: StoredTask, *, evict_others: bool = True) -> TaskView:
         """A kept task, ready to compute; evict_others: see `WeightCache.get`."""
         return self._view(task, self.statistics(task), self.weights(task, evict_others))
+
+    def view_once(self, task: StoredTask) -> TaskView:
+        """As `view`, without a place in the cache: of all tasks in turn, none is needed again."""
+        return self._view(task, self.statistics(task), self._weights(task))
 
     def weights(self, task: StoredTask, evict_others: bool = True) -> Weights:
         """The effective weights of a kept task, or a readout's head (f, K) over all its features.

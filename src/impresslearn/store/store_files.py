@@ -218,9 +218,11 @@ def _write(database: Database, path: str | os.PathLike, place: Path, overwrite: 
                 database.copy_to(connection)
             stack.enter_context(_replacing)
             stack.enter_context(_closed_old_file(path, place))  # until the new one is in place
-    except FileExistsError:
-        line = f"{path} exists already; choose another name, or overwrite=True (--overwrite)"
-        raise InputError(line) from None
+    except FileExistsError as error:
+        advice = "exists already; choose another name, or overwrite=True (--overwrite)"
+        if error.args:  # by `new_file`
+            advice = "was made by another process meanwhile; use it, or choose another name"
+        raise InputError(f"{path} {advice}") from None
     except (sqlite3.Error, OSError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC or "disk is full" in str(error):
             raise StoreFullError(f"cannot write {path}: the disk is full") from None
