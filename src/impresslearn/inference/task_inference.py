@@ -348,20 +348,19 @@ def _losses_and_log_odds(
     A task's loss is the information objective of its predictions, divided by log K and by a
     temperature, plus the mismatch of the inputs with the task's own: a wrong task may be as certain
     of a few inputs as the right one. Both are multiplied by √size, as a batch's inputs are not
-    independent; with few features the mismatch by size and `FEW_FEATURES_WEIGHT` instead.
+    independent; with few features the mismatch is multiplied as `_mismatch` says.
 
     Evidence for "none": the inputs look foreign, or the task's entropy on them is above its
-    threshold. With few features entropy is ignored: linear readouts are often unsure of their own
-    rows. Without a profile, "none" is impossible.
+    threshold. Without a profile, "none" is impossible.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))
+    # Divided by log K: tasks of many classes are compared with tasks of few.
     largest = largest_entropy(logits.shape[-1])
     objective = information_maximisation(logits, PRIOR).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
     log_odds = torch.full_like(objective, -math.inf)
-    mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
-    described: dict[int, TaskProfile] = {}
+    described: dict[int, TaskProfile] = {}  # by statistics of their inputs
     for place, task in enumerate(tasks):
         profile = task.profile
         if isinstance(profile, TaskProfile):
@@ -371,23 +370,37 @@ def _losses_and_log_odds(
         elif profile is not None and task.name in seen.foreign:
             away = seen.foreign[task.name].double().cpu().view(-1, size)
             log_odds[place] = UNKNOWN_SLOPE * exceeded_by(profile.limits, away)
+    mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
     if described:
         places, profiles = list(described), list(described.values())
         values = signals(backbone, inputs, part.logits[places])
-        away = distances(profiles, values).double().unflatten(1, (-1, size))
-        limits = away.new_tensor([each.limits for each in profiles]).T[..., None]
-        foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
-        excess = away.mean(dim=2) - (2.0 + len(profiles[0].means))
-        if profiles[0].has_few_features:  # the input shape decides, so all tasks are alike
-            spreads = away.new_tensor([[each.spread] for each in profiles]).log()
-            excess = excess / 2 + values.shape[-1] * spreads
-            mismatch[places] = FEW_FEATURES_WEIGHT * size * excess
+        mismatch[places], foreign = _mismatch(profiles, values, size)
+        if profiles[0].has_few_features:
+            # Linear readouts are often unsure of their own rows: entropy is no evidence for "none".
             temperature[places], log_odds[places] = FEW_FEATURES_TEMPERATURE, foreign
         else:
-            mismatch[places] = DISTANCE_WEIGHT * root * excess
             log_odds[places] = torch.maximum(log_odds[places], foreign)
     if seen.evidence:
+        # Features of a pretrained network are better evidence than statistics of the inputs.
         temperature = torch.tensor(seen.temperature)
         evidence = torch.stack([seen.evidence[task.name] for task in tasks]).double().cpu()
         mismatch = -root * evidence.unflatten(1, (-1, size)).mean(dim=2)
     return root / temperature * objective + mismatch, log_odds
+
+
+def _mismatch(profiles: list[TaskProfile], values: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """(T, batches) how badly inputs fit those of T tasks, and the log odds that they are foreign.
+
+    - profiles, values: as in `distances`; the input shape decides whether all have few features.
+    """
+    away = distances(profiles, values).double().unflatten(1, (-1, size))
+    limits = away.new_tensor([profile.limits for profile in profiles]).T[..., None]
+    foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
+    # Each part of a distance, two and one per mean, is about 1 for own inputs.
+    excess = away.mean(dim=2) - (2.0 + len(profiles[0].means))
+    if not profiles[0].has_few_features:
+        return DISTANCE_WEIGHT * math.sqrt(size) * excess, foreign
+    # The negative log likelihood of a Gaussian with one spread for all values, up to a constant:
+    # half the squared distance, and for each value the log of the spread.
+    spreads = away.new_tensor([[profile.spread] for profile in profiles]).log()
+    return FEW_FEATURES_WEIGHT * size * (excess / 2 + values.shape[-1] * spreads), foreign

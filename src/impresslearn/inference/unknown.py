@@ -250,23 +250,29 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
 def _fitted(own: Tensor, few: bool) -> TaskProfile:
     """The statistics of these signals, without limits; none where one exceeds float16."""
     averages, sizes = own.mean(dim=1), _size(own)
-    pair = torch.stack([averages, sizes])
-    correlation = torch.corrcoef(pair)[0, 1].nan_to_num().clamp(-0.99, 0.99)
+    # Their Gaussian in `distances` has no width at a correlation of 1.
+    correlation = torch.corrcoef(torch.stack([averages, sizes]))[0, 1]
+    correlation = correlation.nan_to_num().clamp(-0.99, 0.99)
     moments = torch.stack([averages.mean(), averages.std(), sizes.mean(), sizes.std(), correlation])
-    quiet: list[int] = []
-    if few:
-        means = own.mean(dim=0)
-        spread = own.var(dim=0).mean().sqrt().clamp_min(1e-3 * sizes.mean() + 1e-6)
-    else:
+    described, quiet = own, list[int]()
+    if not few:
+        # Noise and permuted inputs differ most where own inputs hardly vary. With fewer groups
+        # than `QUIET` some count more than once.
         groups = _group_means(own)
-        quiet = groups.std(dim=0).argsort()[torch.arange(QUIET) % groups.shape[1]].tolist()
-        means, spread = groups[:, quiet].mean(dim=0), groups[:, quiet].var(dim=0).mean().sqrt()
-    numbers = torch.cat([moments, means, spread[None]]).half().tolist()
-    if not all(map(math.isfinite, numbers)):
+        quietest = groups.std(dim=0).argsort()
+        quiet = quietest[torch.arange(QUIET) % len(quietest)].tolist()
+        described = groups[:, quiet]
+    means, spread = described.mean(dim=0), described.var(dim=0).mean().sqrt()
+    if few:
+        # Distances are divided by the spread, which is 0 for a table of constant columns.
+        spread = spread.clamp_min(1e-3 * sizes.mean() + 1e-6)
+    numbers = torch.cat([moments, means, spread[None]]).half()
+    if not numbers.isfinite().all():
         return TaskProfile(0, 0)
-    *most, rounded_spread = numbers
-    parts = tuple(most[:5]), tuple(quiet), tuple(most[5:]), rounded_spread, (0.0, 0.0)
-    return TaskProfile.decode(TaskProfile(0, 0, *parts).encode(), few)
+    kept = tuple(numbers.tolist())
+    fitted = TaskProfile(0, 0, kept[:5], tuple(quiet), kept[5:-1], kept[-1], (0.0, 0.0))
+    # The limits are then measured with the statistics as a store keeps them.
+    return TaskProfile.decode(fitted.encode(), few)
 
 
 def _to_bytes(values: Sequence[float]) -> bytes:

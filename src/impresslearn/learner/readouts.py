@@ -268,53 +268,57 @@ class TaskReadout:
     def learned(self) -> tuple[Coefficients, FitResult | None, dict[str, Any]]:
         """What the task learns, how its training ended, and evidence for its history."""
         (body, features, result), evidence = self._chosen()
-        learned = self._fitted(features, body)
+        learned = self._with_readout(body, features)
         if self._task.replaced is None and body.parts and not learned.numbers[-1][0].any():
             # Fitted to all examples, the readout no longer fits beside the changes: drop these.
             body, features, result = self._frozen
-            return self._fitted(features, body), None, evidence | {"stage": "readout"}
+            return self._with_readout(body, features), None, evidence | {"stage": "readout"}
         return learned, result, evidence
 
-    def _fitted(
+    def _with_readout(
         self,
-        features: Tensor,
         body: Coefficients,
+        features: Tensor,
         kept: Tensor | slice = slice(None),
         room: int | None = None,
     ) -> Coefficients:
         """The changes `body`, with the best readout of the kept examples in `room` bytes."""
         room = self._task.room if room is None else room
-        backbone, price = self._store.backbone, self._settings.bit_price
-        head, classes = backbone.own_head, len(self._classes)
+        head, price = self._store.backbone.own_head, self._settings.bit_price
         bias = head is not None and len(head.shapes) == 2
-        kept_features, targets = features[kept], self._targets[kept]
-        fit = ReadoutFit(kept_features, targets, classes, projection=self._projection, bias=bias)
-
-        def joined(
-            numbers: tuple[Tensor, ...], grids: Grids | None, used: int = self._number
-        ) -> Coefficients:
-            moved = tuple(values.to(backbone.device) for values in numbers)
-            part = Readout(len(moved[0]), used, self._residual)
-            if grids is not None:
-                grids = (*(body.grids or ()), *grids)
-            return Coefficients((*body.parts, part), (*body.numbers, moved), body.num_masks, grids)
-
+        data = features[kept], self._targets[kept], len(self._classes)
+        fit = ReadoutFit(*data, projection=self._projection, bias=bias)
         if self._settings.precision != "coded":
-            return joined(fit.exact(), None)
+            return self._joined(body, fit.exact(), None, self._number)
         if room is None:
-            return joined(*fit.rounded(price))
-        # Bytes beside the code of the weights: the body, the bias, the coder's models and rounding.
+            return self._joined(body, *fit.rounded(price), self._number)
+        # The fit counts the bits of its weights. What else the task takes (the body, the bias, the
+        # coder's models and rounding) is only known when all is coded: where that is too large,
+        # the weights get as many bytes less.
         surplus = self._size(body) if body.parts else 0
         while surplus <= room:
             bits = 8 * (room - surplus)
             suited = fit.within(bits)
             used = self._number if suited.is_projected else 0
-            learned = joined(*suited.rounded(price, bits), used)
+            learned = self._joined(body, *suited.rounded(price, bits), used)
             size = self._size(learned)
             if size <= room:
                 return learned
             surplus += size - room
         raise does_not_fit(self._task, self._settings.max_bytes)
+
+    def _joined(
+        self, body: Coefficients, numbers: tuple[Tensor, ...], grids: Grids | None, projection: int
+    ) -> Coefficients:
+        """The changes `body` and the numbers of a readout, over features that a projection makes.
+
+        - projection: its number in the store; 0 for a readout that uses none.
+        """
+        moved = tuple(values.to(self._store.backbone.device) for values in numbers)
+        part = Readout(len(moved[0]), projection, self._residual)
+        if grids is not None:
+            grids = (*(body.grids or ()), *grids)
+        return Coefficients((*body.parts, part), (*body.numbers, moved), body.num_masks, grids)
 
     def _size(self, learned: Coefficients) -> int:
         classes = len(self._classes)
@@ -326,13 +330,20 @@ class TaskReadout:
         is_projected = isinstance(readout, Readout) and readout.projection
         return over_features(learned.numbers[-1], self._projection if is_projected else None)
 
-    def _losses(self, features: Tensor, learned: Coefficients, held: Tensor) -> Tensor:
-        """(n,) the cross-entropies (nats) of a task's readout on held-out examples.
+    def _losses(
+        self,
+        body: Coefficients,
+        features: Tensor,
+        kept: Tensor,
+        held: Tensor,
+        room: int | None = None,
+    ) -> Tensor:
+        """(n,) the cross-entropies (nats) of the kept examples' readout on the held-out ones.
 
         Taken at the best temperature, which changes no label: a network trained on the kept
         examples is more certain than a readout, right or wrong.
         """
-        weight, *bias = self._head(learned)
+        weight, *bias = self._head(self._with_readout(body, features, kept, room))
         logits = features[held] @ weight + (bias[0] if bias else 0.0)
         targets = self._targets[held].to(logits.device)
         tried = [F.cross_entropy(s * logits, targets, reduction="none") for s in SCALES]
@@ -341,7 +352,7 @@ class TaskReadout:
     def _trained(self, kept: Tensor) -> Stage:
         """The second stage: changes trained on the kept examples, and the resulting features."""
         store, room, (examples, classes) = self._store, self._task.room, self._task.data
-        readout = self._fitted(self.features, self._frozen[0])
+        readout = self._with_readout(self._frozen[0], self.features)
         budget = None
         if room is not None:
             budget = Budget(room - min(self._size(readout), room // 3), self._settings.bit_price)
@@ -381,19 +392,18 @@ class TaskReadout:
         if len(targets) < FEWEST_STAGED or not len(held) or not changes:
             return frozen, evidence
         unchanged = frozen[0]
-        before = self._losses(self.features, self._fitted(self.features, unchanged, kept), held)
+        before = self._losses(unchanged, self.features, kept, held)
         losses = evidence["held_out_loss"] = [_rounded(before.mean())]
         if settings.max_bytes is not None:
             left = before
             if settings.max_bytes < ROOMY:
                 room = room_of(store, ROOMY, task)
-                roomy = self._fitted(self.features, unchanged, kept, room)
-                left = self._losses(self.features, roomy, held)
+                left = self._losses(unchanged, self.features, kept, held, room)
             if float(left.mean()) * len(targets) / math.log(2) < UNEXPLAINED:
                 return frozen, evidence
         try:
             changed = self._trained(kept)
-            after = self._losses(changed[1], self._fitted(changed[1], changed[0], kept), held)
+            after = self._losses(changed[0], changed[1], kept, held)
         except TooLargeError:
             return frozen, evidence
         except TrainingError as error:
