@@ -1,9 +1,9 @@
 """Which task is this? Task inference without labels or a task name (SupSup's GN setting).
 
-`exhaustive` runs every task and judges it by its predictions and its profile (a class map decides
-alone). It was at least as accurate as the others in all measurements, so "auto" uses it, on the
-nearest of very many tasks. The others follow the tasks' superposition: `one_shot`
-takes the task of the most negative gradient at equal shares (Wortsman et al. 2020);
+`exhaustive` runs every task and judges it by its predictions and its profile; a class map, if there
+is one, judges alone. It was at least as accurate as the others in all measurements, so "auto" uses
+it, and of very many tasks it runs the nearest. The others follow the tasks' superposition:
+`one_shot` takes the task of the most negative gradient at equal shares (Wortsman et al. 2020);
 `alpha` optimises the shares per layer (the ImpressLearn paper), runs the best sixteen tasks, and
 also returns the mixture it found. A judged task competes with "unknown" (no task), by the entropy
 and distance thresholds in its profile.
@@ -56,16 +56,16 @@ ALPHA_RECIPE = Recipe(
 # Tasks that are run after α-optimisation: its shares are unreliable for small batches.
 ALPHA_SHORTLIST = 16
 JUDGED_INPUTS = 256
-# Of predictions. Mean posterior / true accuracy by the number of rotated digits: 4: 0.68 / 0.82,
-# 8: 0.74 / 0.77, 16: 0.79 / 0.80, 64: 0.84 / 0.80.
+# The loss of predictions is divided by this. Mean posterior / accuracy with 4 rotated digits is
+# then 0.68 / 0.82, with 8 0.74 / 0.77, with 16 0.79 / 0.80, and with 64 0.84 / 0.80.
 TEMPERATURE = 0.1
 # Uniform predictions added to a judged batch: with two to eight inputs the entropy of the mean is
-# mostly noise (4 rotated digits: 83%, 66% without).
+# mostly noise (the accuracy with 4 rotated digits is 83%, without these predictions 66%).
 PRIOR = 2.0
 # The weight of a squared distance. A Gaussian's is 0.5, but the six parts of a distance are not
 # independent. 0.5 is 1 to 3 points better on digits, 10 worse on single sentences (78, not 88%).
 DISTANCE_WEIGHT = 0.25
-# For inputs of few values: the share of a Gaussian's evidence that counts, as they are correlated,
+# For inputs of few values: the share of a Gaussian's evidence that counts, as values correlate,
 # and a temperature that halves the weight of predictions (chosen on three kinds of tables).
 FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
 # Over a pretrained network: the share of a likelihood ratio that counts, as features are not
@@ -343,7 +343,7 @@ def _judge(
 def _losses_and_log_odds(
     backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, seen: SeenFeatures, size: int
 ) -> tuple[Tensor, Tensor]:
-    """(C, batches) the loss of each task, and the log odds of "none" against it.
+    """(T, batches) the loss of each task, and the log odds of "none" against it.
 
     A task's loss is the information objective of its predictions, divided by log K and by a
     temperature, plus the mismatch of the inputs with the task's own: a wrong task may be as certain
@@ -376,7 +376,7 @@ def _losses_and_log_odds(
         values = signals(backbone, inputs, part.logits[places])
         mismatch[places], foreign = _mismatch(profiles, values, size)
         if profiles[0].has_few_features:
-            # Linear readouts are often unsure of their own rows: entropy is no evidence for "none".
+            # Entropy does not count as evidence: linear readouts are often unsure of a task's rows.
             temperature[places], log_odds[places] = FEW_FEATURES_TEMPERATURE, foreign
         else:
             log_odds[places] = torch.maximum(log_odds[places], foreign)
@@ -389,14 +389,14 @@ def _losses_and_log_odds(
 
 
 def _mismatch(profiles: list[TaskProfile], values: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """(T, batches) how badly inputs fit those of T tasks, and the log odds that they are foreign.
+    """(T, batches) how badly inputs fit each of T tasks, and the log odds that they are foreign.
 
     - profiles, values: as in `distances`; the input shape decides whether all have few features.
     """
     away = distances(profiles, values).double().unflatten(1, (-1, size))
     limits = away.new_tensor([profile.limits for profile in profiles]).T[..., None]
     foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
-    # Each part of a distance, two and one per mean, is about 1 for own inputs.
+    # Less what own inputs have on average, see `distances`.
     excess = away.mean(dim=2) - (2.0 + len(profiles[0].means))
     if not profiles[0].has_few_features:
         return DISTANCE_WEIGHT * math.sqrt(size) * excess, foreign
