@@ -26,6 +26,7 @@ from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.data import Examples, Inputs, StreamedExamples
+from impresslearn.data.examples import bytes_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
 from impresslearn.networks.norms import batch_norms
@@ -139,11 +140,7 @@ def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> Store
 
 def statistics_bytes(statistics: Mapping[str, Tensor]) -> bytes:
     """Statistics as torch keeps them, little-endian, one buffer after the other."""
-    content = bytearray()
-    for value in statistics.values():
-        flat = value.detach().cpu().contiguous().view(-1)
-        content += flat.view(torch.uint8).numpy().tobytes()
-    return bytes(content)
+    return b"".join(map(bytes_of, statistics.values()))
 
 
 class _Origin:

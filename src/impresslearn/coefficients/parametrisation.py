@@ -2,9 +2,9 @@
 
 A task combines up to three of them: (1) `masks` or `multipliers`; (2) a `readout` or a head of
 its own; (3) changes of norms and biases (`deltas`). Training, rounding, counting and the store loop
-over `Parametrisation.layout` and read the class attributes below. A new parametrisation is
-one file and one `register_parametrisation`; its `makers` name new values of the learner's
-setting `granularity`.
+over `Parametrisation.layout` and read the class attributes below. A new parametrisation is one file
+and one call of `register_parametrisation`, whose `makers` add values to the learner's setting
+`granularity`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CoefficientSpec:
     - residual: whether masks change the network's own weights, W ⊙ (1 + Σ α M).
     - tune: small parameters to learn too: "norm" for scales and shifts of norms, "bias".
 
-    `parametrisation` is what `granularity` names; heads and small parameters are separate.
+    `parametrisation` is what `granularity` names; a head and small parameters have their own.
     Raises InputError for settings that it cannot use.
     """
 
@@ -61,8 +61,9 @@ class CoefficientSpec:
         try:
             check_choice("granularity", self.granularity, _MAKERS)
         except InputError as error:
-            own = "; if it is your own, import its module" * isinstance(self.granularity, str)
-            raise InputError(f"{error}{own}") from None
+            is_name = isinstance(self.granularity, str)
+            hint = "; if it is your own, import its module" if is_name else ""
+            raise InputError(f"{error}{hint}") from None
         # Made here, so that settings that do not go together fail at once.
         object.__setattr__(self, "parametrisation", _MAKERS[self.granularity][1](self))
 
@@ -88,7 +89,9 @@ Mixture = tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]  # coefficients, 
 
 
 class Parametrisation(ABC):
-    """A frozen dataclass of JSON values; its tensors are given and returned in layout order.
+    """Names and lays out the tensors that a task keeps, and makes weights of them.
+
+    A subclass is a frozen dataclass of JSON values. Tensors are always in the order of `layout`.
 
     - kind: the name of the class in stores.
     - uses_masks: whether it needs a bank.
@@ -118,7 +121,8 @@ class Parametrisation(ABC):
     def mixture(self, tensors: Tensors) -> Mixture:
         """Coefficients of masks, (N,) or (N, units) per layer, and scales per layer, if any.
 
-        The penalty of eq. 2, charts and inference side by side read it; leave it out for others.
+        The penalty of eq. 2, charts and task inference read it. A parametrisation that mixes no
+        masks does not override it.
         """
         return (), None
 

@@ -467,6 +467,6 @@ def data_fingerprint(examples: Examples | StreamedExamples) -> str:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, for a digest."""
+    """The bytes of a tensor, as torch keeps them."""
     # As uint8, because NumPy has no bfloat16.
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -1,9 +1,9 @@
 """Which task is this? Task inference without labels or a task name (SupSup's GN setting).
 
-`exhaustive` runs every task and judges it by its predictions and its profile (a class map decides
-alone). It was at least as accurate as the others in all measurements, so "auto" uses it, on the
-nearest of very many tasks. The others follow the tasks' superposition: `one_shot`
-takes the task of the most negative gradient at equal shares (Wortsman et al. 2020);
+`exhaustive` runs every task and judges it by its predictions and its profile; a class map, if there
+is one, judges alone. It was at least as accurate as the others in all measurements, so "auto" uses
+it, and of very many tasks it runs the nearest. The others follow the tasks' superposition:
+`one_shot` takes the task of the most negative gradient at equal shares (Wortsman et al. 2020);
 `alpha` optimises the shares per layer (the ImpressLearn paper), runs the best sixteen tasks, and
 also returns the mixture it found. A judged task competes with "unknown" (no task), by the entropy
 and distance thresholds in its profile.
@@ -56,16 +56,16 @@ ALPHA_RECIPE = Recipe(
 # Tasks that are run after α-optimisation: its shares are unreliable for small batches.
 ALPHA_SHORTLIST = 16
 JUDGED_INPUTS = 256
-# Of predictions. Mean posterior / true accuracy by the number of rotated digits: 4: 0.68 / 0.82,
-# 8: 0.74 / 0.77, 16: 0.79 / 0.80, 64: 0.84 / 0.80.
+# The loss of predictions is divided by this. Mean posterior / accuracy with 4 rotated digits is
+# then 0.68 / 0.82, with 8 0.74 / 0.77, with 16 0.79 / 0.80, and with 64 0.84 / 0.80.
 TEMPERATURE = 0.1
 # Uniform predictions added to a judged batch: with two to eight inputs the entropy of the mean is
-# mostly noise (4 rotated digits: 83%, 66% without).
+# mostly noise (the accuracy with 4 rotated digits is 83%, without these predictions 66%).
 PRIOR = 2.0
 # The weight of a squared distance. A Gaussian's is 0.5, but the six parts of a distance are not
 # independent. 0.5 is 1 to 3 points better on digits, 10 worse on single sentences (78, not 88%).
 DISTANCE_WEIGHT = 0.25
-# For inputs of few values: the share of a Gaussian's evidence that counts, as they are correlated,
+# For inputs of few values: the share of a Gaussian's evidence that counts, as values correlate,
 # and a temperature that halves the weight of predictions (chosen on three kinds of tables).
 FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
 # Over a pretrained network: the share of a likelihood ratio that counts, as features are not
@@ -344,25 +344,24 @@ def _judge(
 def _losses_and_log_odds(
     backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, seen: SeenFeatures, size: int
 ) -> tuple[Tensor, Tensor]:
-    """(C, batches) the loss of each task, and the log odds of "none" against it.
+    """(T, batches) the loss of each task, and the log odds of "none" against it.
 
     A task's loss is the information objective of its predictions, divided by log K and by a
     temperature, plus the mismatch of the inputs with the task's own: a wrong task may be as certain
     of a few inputs as the right one. Both are multiplied by √size, as a batch's inputs are not
-    independent; with few features the mismatch by size and `FEW_FEATURES_WEIGHT` instead.
+    independent; with few features the mismatch is multiplied as `_mismatch` says.
 
     Evidence for "none": the inputs look foreign, or the task's entropy on them is above its
-    threshold. With few features entropy is ignored: linear readouts are often unsure of their own
-    rows. Without a profile, "none" is impossible.
+    threshold. Without a profile, "none" is impossible.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))
+    # Divided by log K: tasks of many classes are compared with tasks of few.
     largest = largest_entropy(logits.shape[-1])
     objective = information_maximisation(logits, PRIOR).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
     log_odds = torch.full_like(objective, -math.inf)
-    mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
-    described: dict[int, TaskProfile] = {}
+    described: dict[int, TaskProfile] = {}  # by statistics of their inputs
     for place, task in enumerate(tasks):
         profile = task.profile
         if isinstance(profile, TaskProfile):
@@ -372,23 +371,37 @@ def _losses_and_log_odds(
         elif profile is not None and task.name in seen.foreign:
             away = seen.foreign[task.name].double().cpu().view(-1, size)
             log_odds[place] = UNKNOWN_SLOPE * exceeded_by(profile.limits, away)
+    mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
     if described:
         places, profiles = list(described), list(described.values())
         values = signals(backbone, inputs, part.logits[places])
-        away = distances(profiles, values).double().unflatten(1, (-1, size))
-        limits = away.new_tensor([each.limits for each in profiles]).T[..., None]
-        foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
-        excess = away.mean(dim=2) - (2.0 + len(profiles[0].means))
-        if profiles[0].has_few_features:  # the input shape decides, so all tasks are alike
-            spreads = away.new_tensor([[each.spread] for each in profiles]).log()
-            excess = excess / 2 + values.shape[-1] * spreads
-            mismatch[places] = FEW_FEATURES_WEIGHT * size * excess
+        mismatch[places], foreign = _mismatch(profiles, values, size)
+        if profiles[0].has_few_features:
+            # Entropy does not count as evidence: linear readouts are often unsure of a task's rows.
             temperature[places], log_odds[places] = FEW_FEATURES_TEMPERATURE, foreign
         else:
-            mismatch[places] = DISTANCE_WEIGHT * root * excess
             log_odds[places] = torch.maximum(log_odds[places], foreign)
     if seen.evidence:
+        # Features of a pretrained network are better evidence than statistics of the inputs.
         temperature = torch.tensor(seen.temperature)
         evidence = torch.stack([seen.evidence[task.name] for task in tasks]).double().cpu()
         mismatch = -root * evidence.unflatten(1, (-1, size)).mean(dim=2)
     return root / temperature * objective + mismatch, log_odds
+
+
+def _mismatch(profiles: list[TaskProfile], values: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """(T, batches) how badly inputs fit each of T tasks, and the log odds that they are foreign.
+
+    - profiles, values: as in `distances`; the input shape decides whether all have few features.
+    """
+    away = distances(profiles, values).double().unflatten(1, (-1, size))
+    limits = away.new_tensor([profile.limits for profile in profiles]).T[..., None]
+    foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
+    # Less what own inputs have on average, see `distances`.
+    excess = away.mean(dim=2) - (2.0 + len(profiles[0].means))
+    if not profiles[0].has_few_features:
+        return DISTANCE_WEIGHT * math.sqrt(size) * excess, foreign
+    # The negative log likelihood of a Gaussian with one spread for all values, up to a constant:
+    # half the squared distance, and for each value the log of the spread.
+    spreads = away.new_tensor([[profile.spread] for profile in profiles]).log()
+    return FEW_FEATURES_WEIGHT * size * (excess / 2 + values.shape[-1] * spreads), foreign

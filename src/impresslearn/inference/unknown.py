@@ -1,13 +1,19 @@
 """Profiles of tasks on their own training inputs, which reveal inputs that belong to no task.
 
-Predictions alone are not enough: a network is as sure of inverted digits as of digits. With
-thresholds that reject 5% of own batches of 8, inverted digits / uniform / Gaussian noise are
-accepted: by entropy 45 / 11 / 0%, by energy 95 / 44 / 2%, by what the inputs look like 0 / 0 / 0%
-(rotated digits). So a profile keeps what inputs look like before any task. Signals are the input
-values or, for token ids, several tensors or inputs of free size, the task's logits. Kept are the
-mean and root mean square of an input, and the quietest of 256 groups of values: what hardly varies
-within a task gives noise and other permutations away. Of inputs of at most 32 values, such as the
-columns of a table, the mean of each value is kept.
+Predictions alone are not enough: a network is as sure of inverted digits as of digits. These
+batches of 8 are accepted with thresholds that reject 5% of own batches (rotated digits):
+
+| threshold of | inverted digits | uniform noise | Gaussian noise |
+|---|---|---|---|
+| entropy | 45% | 11% | 0% |
+| energy | 95% | 44% | 2% |
+| statistics of the inputs | 0% | 0% | 0% |
+
+So a profile also describes the inputs (its *signals*) by the mean and root mean square of an input,
+and by the means of the quietest of 256 groups of values: what hardly varies within a task gives
+noise and other permutations away. For inputs of at most 32 values, such as the rows of a table, it
+keeps the mean of each value. For token ids, several tensors, and inputs of free size, the signals
+are the task's logits.
 """
 
 from __future__ import annotations
@@ -28,34 +34,34 @@ from impresslearn.networks.prediction import TaskView
 from impresslearn.training.loop import entropies
 
 PROFILED_INPUTS = 512
-SHUFFLED_INPUTS = 128  # of these, whose features are shuffled: their mean entropy needs fewer
+SHUFFLED_INPUTS = 128  # the mean entropy of shuffled inputs needs fewer
 GROUPS = 256
-# Groups of values that are kept: the ones of least variance.
+# The number of groups that are kept, which vary least.
 QUIET = 4
 # Inputs of up to this number of values keep the mean of each one.
 FEW_FEATURES = 32
 # Means are kept in a byte each, as multiples of an eighth of their unit.
 PARTS_PER_SPREAD = 8
 CORRELATION_PARTS = 100  # a correlation is kept in hundredths
-LARGEST_BYTE = 247  # below the bits of an infinite float16
+LARGEST_BYTE = 247  # a larger one would be an infinite float16
 # The least spread of a group, as a share of the root mean square of an input.
 MIN_SPREAD = 0.25
-# What each part of a squared distance counts at most.
+# The most that one part of a squared distance counts.
 MAX_PART = 16.0
-# The share of a task's own inputs that the threshold is to reject.
+# The share of a task's own inputs that the threshold rejects.
 REJECTED = 0.05
-# Standard errors of the mean distance that the limit of few features allows for.
-RANGE_TOLERANCE = 1.64
+# With few features the limit is raised by this number of standard errors of the mean distance.
+LIMIT_TOLERANCE = 1.64
 # The threshold is measured for 1 and for 8 inputs, and falls up to 16 inputs.
 SEVERAL, MAX_INDEPENDENT = 8, 16
 
 
 @dataclass(frozen=True)
 class TaskProfile:
-    """What a task knows of its own training inputs; the field's out-of-distribution detection.
+    """Statistics of a task on its training inputs, for out-of-distribution detection.
 
-    A store keeps 21 bytes, or for few features 13 and one per value. Without statistics of the
-    inputs, where these are too few or too large, it keeps 2.
+    A store keeps it in 21 bytes, or with few features in 13 and one per value. Where inputs are too
+    few or too large for statistics, it keeps the entropies alone, in 2.
 
     - own_entropy: mean prediction entropy on own inputs, as a fraction of log K.
     - shuffled_entropy: the same on own inputs with shuffled features.
@@ -89,11 +95,11 @@ class TaskProfile:
 
     @property
     def entropy_threshold(self) -> float:
-        """The relative entropy above which inputs rather look foreign."""
+        """The relative entropy above which inputs look foreign."""
         return max((self.own_entropy + self.shuffled_entropy) / 2, 1.5 * self.own_entropy)
 
     def encode(self) -> bytes:
-        """Square roots of entropies in a byte, two means and a limit in two, all others in one."""
+        """Two means and a limit in two bytes each; roots of entropies and all else in one each."""
         roots = np.sqrt([self.own_entropy, self.shuffled_entropy])
         entropies = np.rint(255 * roots.clip(0, 1)).astype(np.uint8).tobytes()
         if not self.means:
@@ -101,7 +107,7 @@ class TaskProfile:
         mean, mean_spread, size, size_spread, correlation = self.moments
         halves = np.array([mean, size, self.limits[0]], "<f2").tobytes()
         spreads = _to_bytes([mean_spread, size_spread, self.spread, self.limits[1]])
-        unit = replace(self, spread=_from_bytes(spreads)[2]).unit
+        unit = replace(self, spread=_from_bytes(spreads)[2]).unit  # as `decode` finds it
         means = (np.array(self.means) / unit * PARTS_PER_SPREAD).round().clip(-127, 127)
         rounded = np.array([CORRELATION_PARTS * correlation, *means]).round().astype("i1").tobytes()
         return entropies + halves + spreads + rounded + bytes(self.groups)
@@ -132,15 +138,16 @@ def task_profile(
     - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`; `Features` save the passes.
     - logits: its outputs (n, K) on them, finite.
     """
-    # Shuffled inputs stand for foreign ones. A trained network maps shuffled words close to the
-    # sentence, so where features are known these are shuffled.
+    # Shuffled inputs stand for foreign ones. Where features are known they are shuffled instead:
+    # a pretrained network maps shuffled words close to the sentence.
     rows = spread_rows(inputs, SHUFFLED_INPUTS)
     shuffled = rows.map(_shuffled) if isinstance(rows, Inputs) else _shuffled(rows)
     relative = []
     for outputs in (logits, view.outputs(backbone, shuffled)):
         relative.append(float(entropies(outputs).mean()) / largest_entropy(view.num_classes))
     seen = signals(backbone, inputs, logits)
-    few = _are_inputs(backbone, inputs_behind(inputs)) and seen.shape[1] <= FEW_FEATURES
+    own = inputs_behind(inputs)
+    few = _signals_are_inputs(backbone, own) and seen.shape[1] <= FEW_FEATURES
     exact = replace(_described(seen, few), own_entropy=relative[0], shuffled_entropy=relative[1])
     return TaskProfile.decode(exact.encode(), few)  # as a store keeps it
 
@@ -155,15 +162,16 @@ def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
 def distances(profiles: Sequence[TaskProfile], signals: Tensor) -> Tensor:
     """(T, n) squared distances of signals from T tasks' own inputs, in standard deviations.
 
-    The parts of a distance, two and one per mean, are clipped; for own inputs the mean is about 2
-    and the number of means.
+    Mean and root mean square of an input are one part, about 2 for own inputs; every kept mean adds
+    a part of about 1. Parts are clipped.
 
     - profiles: of T tasks, all with few features or none.
     - signals: (n, d), or (T, n, d) if each task has its own.
     """
     moments = signals.new_tensor([profile.moments for profile in profiles])
     mean, mean_spread, size, size_spread, correlation = moments[:, :, None].unbind(1)
-    # Inputs of equal size or mean, such as normalised images, have no spread to divide by.
+    # The squared Mahalanobis distance of mean and root mean square. Inputs that are all equal in
+    # one of them, such as normalised images, have no spread to divide by.
     least = (1e-3 * size).clamp_min(1e-6)
     first = (signals.mean(dim=-1) - mean) / torch.maximum(mean_spread, least)
     second = (_size(signals) - size) / torch.maximum(size_spread, least)
@@ -186,12 +194,12 @@ def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tens
     - logits: (n, K), or (T, n, K) of several tasks.
     """
     inputs = inputs_behind(inputs)
-    if isinstance(inputs, Tensor) and _are_inputs(backbone, inputs):
+    if isinstance(inputs, Tensor) and _signals_are_inputs(backbone, inputs):
         return inputs.flatten(1).float().cpu()
     return logits.float().cpu()
 
 
-def _are_inputs(backbone: Backbone, inputs: Tensor | Inputs) -> bool:
+def _signals_are_inputs(backbone: Backbone, inputs: Tensor | Inputs) -> bool:
     """Whether signals are the inputs themselves."""
     shape = backbone.input_shape
     fixed = shape is not None and None not in shape and backbone.input_dtype.is_floating_point
@@ -204,7 +212,11 @@ def largest_entropy(num_classes: int) -> float:
 
 
 def limits_of(away: Tensor) -> Tensor:
-    """(a, b) of a + b / √n, which the mean of n of own inputs' distances exceeds once in 20."""
+    """(a, b) such that the mean distance of n own inputs exceeds a + b / √n once in 20.
+
+    - away: (inputs,) distances of own inputs.
+    """
+    # Measured for n = 1 and n = `SEVERAL`.
     drawn = torch.randint(len(away), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
     one = away.quantile(1 - REJECTED)
     several = away[drawn].mean(dim=1).quantile(1 - REJECTED)
@@ -213,9 +225,9 @@ def limits_of(away: Tensor) -> Tensor:
 
 
 def exceeded_by(limits: Any, away: Tensor) -> Tensor:
-    """(...) by how many widths of the threshold the means of distances (..., n) exceed limits.
+    """(...) how far the mean distances of batches (..., n) are above the threshold, in its widths.
 
-    Above 0 inputs look foreign.
+    Above 0 the inputs look foreign.
 
     - limits: two numbers, or tensors (...), as `limits_of` measures them.
     """
@@ -230,8 +242,8 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
 
     - few: whether each value has its own mean.
     """
-    # Limits are measured on every other input, the rest is fitted: on inputs that it was fitted on,
-    # a quiet group would be quieter than it is.
+    # Half of the inputs are fitted. Limits are measured on the other half, because a quiet group is
+    # quieter on the inputs it was chosen by.
     fitted, rest = own[::2], own[1::2]
     if len(rest) < 2:
         return TaskProfile(0, 0)
@@ -242,7 +254,7 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
     offset, width = limits_of(away).tolist()
     if few:
         # The limit of a small table is itself measured on few rows: allow for its standard error.
-        offset += RANGE_TOLERANCE * float(away.std()) / math.sqrt(len(rest))
+        offset += LIMIT_TOLERANCE * float(away.std()) / math.sqrt(len(rest))
         unlimited = _fitted(own, few)
     return replace(unlimited, limits=(offset, width))
 
@@ -250,23 +262,29 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
 def _fitted(own: Tensor, few: bool) -> TaskProfile:
     """The statistics of these signals, without limits; none where one exceeds float16."""
     averages, sizes = own.mean(dim=1), _size(own)
-    pair = torch.stack([averages, sizes])
-    correlation = torch.corrcoef(pair)[0, 1].nan_to_num().clamp(-0.99, 0.99)
+    # Their Gaussian in `distances` has no width at a correlation of 1.
+    correlation = torch.corrcoef(torch.stack([averages, sizes]))[0, 1]
+    correlation = correlation.nan_to_num().clamp(-0.99, 0.99)
     moments = torch.stack([averages.mean(), averages.std(), sizes.mean(), sizes.std(), correlation])
-    quiet: list[int] = []
-    if few:
-        means = own.mean(dim=0)
-        spread = own.var(dim=0).mean().sqrt().clamp_min(1e-3 * sizes.mean() + 1e-6)
-    else:
+    described, quiet = own, list[int]()
+    if not few:
+        # Noise and permuted inputs differ most where own inputs hardly vary. With fewer groups
+        # than `QUIET` some count more than once.
         groups = _group_means(own)
-        quiet = groups.std(dim=0).argsort()[torch.arange(QUIET) % groups.shape[1]].tolist()
-        means, spread = groups[:, quiet].mean(dim=0), groups[:, quiet].var(dim=0).mean().sqrt()
-    numbers = torch.cat([moments, means, spread[None]]).half().tolist()
-    if not all(map(math.isfinite, numbers)):
+        quietest = groups.std(dim=0).argsort()
+        quiet = quietest[torch.arange(QUIET) % len(quietest)].tolist()
+        described = groups[:, quiet]
+    means, spread = described.mean(dim=0), described.var(dim=0).mean().sqrt()
+    if few:
+        # Distances are divided by the spread, which is 0 for a table of constant columns.
+        spread = spread.clamp_min(1e-3 * sizes.mean() + 1e-6)
+    numbers = torch.cat([moments, means, spread[None]]).half()
+    if not numbers.isfinite().all():
         return TaskProfile(0, 0)
-    *most, rounded_spread = numbers
-    parts = tuple(most[:5]), tuple(quiet), tuple(most[5:]), rounded_spread, (0.0, 0.0)
-    return TaskProfile.decode(TaskProfile(0, 0, *parts).encode(), few)
+    kept = tuple(numbers.tolist())
+    fitted = TaskProfile(0, 0, kept[:5], tuple(quiet), kept[5:-1], kept[-1], (0.0, 0.0))
+    # The limits are then measured with the statistics as a store keeps them.
+    return TaskProfile.decode(fitted.encode(), few)
 
 
 def _to_bytes(values: Sequence[float]) -> bytes:
@@ -284,7 +302,7 @@ def _size(signals: Tensor) -> Tensor:
 
 
 def _group_means(signals: Tensor) -> Tensor:
-    """(..., d) to (..., groups): every 256th value belongs to the same group; one each if fewer."""
+    """(..., d) to (..., groups): every 256th value is of one group; up to 256, each is a group."""
     values, count = signals.shape[-1], min(GROUPS, signals.shape[-1])
     whole = torch.nn.functional.pad(signals, (0, -values % count))
     sizes = (values + count - 1 - torch.arange(count)) // count
@@ -292,8 +310,8 @@ def _group_means(signals: Tensor) -> Tensor:
 
 
 def _shuffled(inputs: Tensor) -> Tensor:
-    """Inputs (n, ...) with the features of all in one other order; one number an input stays."""
-    if inputs.dim() < 2:
+    """Inputs (n, ...) with their features in another order, the same for all inputs."""
+    if inputs.dim() < 2:  # one number per input
         return inputs
     features = inputs.flatten(1)
     order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))

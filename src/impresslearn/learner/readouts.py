@@ -1,17 +1,17 @@
 """Readouts of a learner's tasks, and tasks in two stages: a readout, then changes of the network.
 
 The first stage fits a readout to the frozen network. The second trains changes, such as norms and
-biases, with a temporary head, and is dropped if it is clearly worse on held-out examples; updates
-keep their task's stage. A new readout, fitted in closed form to the features of the changed
-network, replaces that head, because a fitted readout makes the best use of the bytes of a head.
+biases, with a temporary head. A readout that is fitted in closed form to the features of the
+changed network then replaces that head, because it makes better use of its bytes. The second stage
+is dropped if it is clearly worse on held-out examples; an update keeps the stage of its task.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,7 +54,7 @@ FEWEST_PROJECTED = 64  # fewer features are read without a projection
 # Every sixth example is held out to compare the stages. With fewer than 60 there is one stage.
 HELD_OUT_EVERY, FEWEST_STAGED = 6, 60
 # There is one stage if a readout of ROOMY bytes already leaves fewer bits of loss than UNEXPLAINED.
-# Where only a smaller readout leaves more, bytes are better spent on the readout than on changes.
+# A task with less room then spends it on a larger readout, not on changes.
 ROOMY, UNEXPLAINED = 2000, 230
 # The temporary head learns at the rate of the changes times this and the RMS weight of the readout.
 HEAD_RATE = 3.0
@@ -64,8 +64,6 @@ SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # inverse temperatures of the logits
 LARGEST_DIFFERENCE = 0.02
 
 Data = Examples | StreamedExamples
-# Changes of the network, the features of the changed network, and how their training ended.
-Stage = tuple[Coefficients, Tensor, FitResult | None]
 MakesProblem = Callable[..., Problem]
 
 
@@ -75,6 +73,19 @@ class TooLargeError(InputError):
 
 class UnreadableFeaturesError(InputError):
     """The last layer does not read one vector of features per input."""
+
+
+class Stage(NamedTuple):
+    """A network that a readout reads.
+
+    - changes: of the frozen network; without parts in the first stage.
+    - features: (n, f) of the changed network.
+    - result: how the training of the changes ended.
+    """
+
+    changes: Coefficients
+    features: Tensor
+    result: FitResult | None
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,7 @@ def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
 
 
 def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
+    """The error for a task that needs more than max_bytes."""
     needed = (max_bytes or 0) - (task.room or 0)
     return TooLargeError(
         f"task {task.name!r} does not fit into max_bytes = {max_bytes}: its labels, norms and "
@@ -196,8 +208,8 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
     """The form of raw inputs, for a task's history: the form of the first task, if there is one.
 
     "pixels": whether they are pixels; "columns": the names of a table's columns; "shape": the shape
-    of inputs that the network flattens. A key is missing if it is not known. "pixels" is also
-    missing with any preprocessing, and "pixels" and "shape" for prepared inputs.
+    of inputs that the network flattens. A key is missing if it is not known. With any preprocessing
+    "pixels" is missing too, and for prepared inputs "pixels" and "shape".
     """
     known, own, backbone = known_form(store), settings.preprocessing, store.backbone
     if known is not None:
@@ -250,71 +262,70 @@ class TaskReadout:
         staged = problem is not None
         examples, self._classes = task.data
         number, projection = store.rows.last_projection()
+        # How many masks features are read under, and whether the frozen network gives some too.
         networks = (0, True) if staged else networks_of(store, settings, projection)
         self.features = features_of(store, examples, *networks)
         self._targets = targets_of(task.data)
         if projection is not None and (projection.num_masks, projection.residual) != networks:
             number, projection = 0, None  # it is for features of other networks
         elif projection is None and settings.precision == "coded":
-            # Components of one task's features serve other tasks almost as well as those of many.
+            # Components of one task's features serve others almost as well as many tasks' would.
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
             if enough and store.adds_shared and (staged or store.backbone.pretrained):
                 number, projection = store.commit_projection(self.features, dimensions, *networks)
         self._number, self._projection = number, projection
         self._residual = networks[1]
-        self._frozen: Stage = Coefficients((), (), networks[0]), self.features, None
+        self._frozen = Stage(Coefficients((), (), networks[0]), self.features, None)
 
     def learned(self) -> tuple[Coefficients, FitResult | None, dict[str, Any]]:
         """What the task learns, how its training ended, and evidence for its history."""
-        (body, features, result), evidence = self._chosen()
-        learned = self._fitted(features, body)
-        if self._task.replaced is None and body.parts and not learned.numbers[-1][0].any():
+        stage, evidence = self._chosen()
+        learned = self._with_readout(stage)
+        is_empty = not learned.numbers[-1][0].any()
+        if self._task.replaced is None and stage.changes.parts and is_empty:
             # Fitted to all examples, the readout no longer fits beside the changes: drop these.
-            body, features, result = self._frozen
-            return self._fitted(features, body), None, evidence | {"stage": "readout"}
-        return learned, result, evidence
+            return self._with_readout(self._frozen), None, evidence | {"stage": "readout"}
+        return learned, stage.result, evidence
 
-    def _fitted(
-        self,
-        features: Tensor,
-        body: Coefficients,
-        kept: Tensor | slice = slice(None),
-        room: int | None = None,
+    def _with_readout(
+        self, stage: Stage, kept: Tensor | slice = slice(None), room: int | None = None
     ) -> Coefficients:
-        """The changes `body`, with the best readout of the kept examples in `room` bytes."""
+        """The changes of a stage, with the best readout of the kept examples in `room` bytes."""
         room = self._task.room if room is None else room
-        backbone, price = self._store.backbone, self._settings.bit_price
-        head, classes = backbone.own_head, len(self._classes)
+        head, price = self._store.backbone.own_head, self._settings.bit_price
         bias = head is not None and len(head.shapes) == 2
-        kept_features, targets = features[kept], self._targets[kept]
-        fit = ReadoutFit(kept_features, targets, classes, projection=self._projection, bias=bias)
-
-        def joined(
-            numbers: tuple[Tensor, ...], grids: Grids | None, used: int = self._number
-        ) -> Coefficients:
-            moved = tuple(values.to(backbone.device) for values in numbers)
-            part = Readout(len(moved[0]), used, self._residual)
-            if grids is not None:
-                grids = (*(body.grids or ()), *grids)
-            return Coefficients((*body.parts, part), (*body.numbers, moved), body.num_masks, grids)
-
+        data = stage.features[kept], self._targets[kept], len(self._classes)
+        fit = ReadoutFit(*data, projection=self._projection, bias=bias)
         if self._settings.precision != "coded":
-            return joined(fit.exact(), None)
+            return self._joined(stage.changes, fit.exact(), None, self._number)
         if room is None:
-            return joined(*fit.rounded(price))
-        # Bytes beside the code of the weights: the body, the bias, the coder's models and rounding.
-        surplus = self._size(body) if body.parts else 0
+            return self._joined(stage.changes, *fit.rounded(price), self._number)
+        # The fit counts the bits of its weights. What else the task takes (the changes, the bias,
+        # the coder's models and rounding) is only known when all is coded: where that is too large,
+        # the weights get as many bytes less.
+        surplus = self._size(stage.changes) if stage.changes.parts else 0
         while surplus <= room:
             bits = 8 * (room - surplus)
             suited = fit.within(bits)
             used = self._number if suited.is_projected else 0
-            learned = joined(*suited.rounded(price, bits), used)
+            learned = self._joined(stage.changes, *suited.rounded(price, bits), used)
             size = self._size(learned)
             if size <= room:
                 return learned
             surplus += size - room
         raise does_not_fit(self._task, self._settings.max_bytes)
+
+    def _joined(
+        self, changes: Coefficients, numbers: Sequence[Tensor], grids: Grids | None, projection: int
+    ) -> Coefficients:
+        """Changes and the numbers of a readout; projection: its number in the store, 0 for none."""
+        moved = tuple(values.to(self._store.backbone.device) for values in numbers)
+        part = Readout(len(moved[0]), projection, self._residual)
+        if grids is not None:
+            grids = (*(changes.grids or ()), *grids)
+        parts, all_numbers = (*changes.parts, part), (*changes.numbers, moved)
+        return Coefficients(parts, all_numbers, changes.num_masks, grids)
 
     def _size(self, learned: Coefficients) -> int:
         classes = len(self._classes)
@@ -326,14 +337,14 @@ class TaskReadout:
         is_projected = isinstance(readout, Readout) and readout.projection
         return over_features(learned.numbers[-1], self._projection if is_projected else None)
 
-    def _losses(self, features: Tensor, learned: Coefficients, held: Tensor) -> Tensor:
-        """(n,) the cross-entropies (nats) of a task's readout on held-out examples.
+    def _losses(self, stage: Stage, kept: Tensor, held: Tensor, room: int | None = None) -> Tensor:
+        """(n,) the cross-entropies (nats) of the kept examples' readout on the held-out ones.
 
         Taken at the best temperature, which changes no label: a network trained on the kept
         examples is more certain than a readout, right or wrong.
         """
-        weight, *bias = self._head(learned)
-        logits = features[held] @ weight + (bias[0] if bias else 0.0)
+        weight, *bias = self._head(self._with_readout(stage, kept, room))
+        logits = stage.features[held] @ weight + (bias[0] if bias else 0.0)
         targets = self._targets[held].to(logits.device)
         tried = [F.cross_entropy(s * logits, targets, reduction="none") for s in SCALES]
         return min(tried, key=lambda losses: float(losses.mean())).cpu()
@@ -341,9 +352,10 @@ class TaskReadout:
     def _trained(self, kept: Tensor) -> Stage:
         """The second stage: changes trained on the kept examples, and the resulting features."""
         store, room, (examples, classes) = self._store, self._task.room, self._task.data
-        readout = self._fitted(self.features, self._frozen[0])
+        readout = self._with_readout(self._frozen)
         budget = None
         if room is not None:
+            # Leaves room for the readout that will replace the head.
             budget = Budget(room - min(self._size(readout), room // 3), self._settings.bit_price)
         assert self._problem is not None
         part = replace(self._task, data=(examples.subset(kept.numpy()), classes))
@@ -353,13 +365,13 @@ class TaskReadout:
         with torch.enable_grad():
             trainable = with_head(numbers, store.backbone, len(classes), rate)
             result = training.fit(trainable)
-        body, _ = trainable.result()
-        changed = task_weights(store.bank, store.backbone, body)
-        view = TaskView(changed, training.phase.statistics, len(classes))
+        changes, _ = trainable.result()
+        weights = task_weights(store.bank, store.backbone, changes)
+        view = TaskView(weights, training.phase.statistics, len(classes))
         features = _features_in(view, store, examples)
         if not features.isfinite().all():
             raise TrainingError("the changed network's features are NaN or infinite")
-        return body, features, result
+        return Stage(changes, features, result)
 
     def _chosen(self) -> tuple[Stage, dict[str, Any]]:
         """The stage to keep, and evidence for the history.
@@ -377,23 +389,21 @@ class TaskReadout:
                 return frozen, evidence
             return self._trained(torch.arange(len(targets))), {"stage": "network"}
         held, kept = _held_out(targets, task.seed)
-        changes = store.backbone.small_parameters(settings.tune) or len(store.bank)
-        if len(targets) < FEWEST_STAGED or not len(held) or not changes:
+        changeable = store.backbone.small_parameters(settings.tune) or len(store.bank)
+        if len(targets) < FEWEST_STAGED or not len(held) or not changeable:
             return frozen, evidence
-        unchanged = frozen[0]
-        before = self._losses(self.features, self._fitted(self.features, unchanged, kept), held)
+        before = self._losses(frozen, kept, held)
         losses = evidence["held_out_loss"] = [_rounded(before.mean())]
         if settings.max_bytes is not None:
             left = before
             if settings.max_bytes < ROOMY:
                 room = room_of(store, ROOMY, task)
-                roomy = self._fitted(self.features, unchanged, kept, room)
-                left = self._losses(self.features, roomy, held)
+                left = self._losses(frozen, kept, held, room)
             if float(left.mean()) * len(targets) / math.log(2) < UNEXPLAINED:
                 return frozen, evidence
         try:
-            changed = self._trained(kept)
-            after = self._losses(changed[1], self._fitted(changed[1], changed[0], kept), held)
+            second = self._trained(kept)
+            after = self._losses(second, kept, held)
         except TooLargeError:
             return frozen, evidence
         except TrainingError as error:
@@ -404,9 +414,9 @@ class TaskReadout:
         worse = after - before
         # On a hundred examples a real gain of a few points may look like a small loss.
         is_worse = not worse.mean() <= worse.std() / math.sqrt(len(held))
-        if is_worse or not any(tensor.any() for tensor in changed[0].tensors()):
+        if is_worse or not any(tensor.any() for tensor in second.changes.tensors()):
             return frozen, evidence
-        return changed, evidence | {"stage": "network"}
+        return second, evidence | {"stage": "network"}
 
 
 def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:

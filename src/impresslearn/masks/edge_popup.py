@@ -353,7 +353,7 @@ def _kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
     if math.isnan(values.max()):
         return math.nan, 0
     # Two values of an evenly spaced sample bracket it, so only values between them are partitioned:
-    # partitioning all takes up to eight times as long.
+    # on a processor without AVX2 partitioning all takes up to eight times as long.
     sample = np.sort(values[:: max(1, values.size // SAMPLE_SIZE)])
     share = count / values.size
     spread = BRACKET_HALF_WIDTH * math.sqrt(sample.size * share * (1 - share)) + 2

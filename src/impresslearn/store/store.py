@@ -62,7 +62,9 @@ CACHE_BYTES = 96 * 1024**2
 class Store:
     """The bank, tasks and shared norm statistics of one network.
 
-    bank: may lack the last masks of the database, which is by default a new one in memory.
+    - bank: the masks of the database, of which the last ones may be missing.
+    - cache_bytes: memory for the effective weights of the tasks used last.
+    - database: by default a new one in memory.
     """
 
     # Autograd rejects tensors made in inference mode.
@@ -82,7 +84,7 @@ class Store:
         self.cache = WeightCache(cache_bytes)
         self._mask_digests: dict[int, bytes] = {}
         self._written_masks = 0  # masks of the bank that are known to be in the database
-        self._generation: Hashable = None
+        self._generation: Hashable = None  # the state of the database that the bank has
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
         # Whether a task may still add a projection or coordinates, which all tasks then share.
@@ -150,7 +152,7 @@ class Store:
 
     @property
     def space(self) -> FeatureSpace | None:
-        """The coordinates of features; None before a task gave them."""
+        """The coordinates of features; None before a task has set them."""
         if self._space is None and self.profiles_features:
             self._space = self.rows.space()
         return self._space
@@ -166,7 +168,7 @@ class Store:
     def catch_up(self) -> None:
         """Loads the database's masks: first all, later what others have committed.
 
-        Raises StoreError if they committed masks at positions where this bank has uncommitted ones.
+        Raises StoreError if others committed masks at positions where this bank has its own.
         """
         generation = self.rows.generation()
         if generation is not None and generation == self._generation:
@@ -211,10 +213,10 @@ class Store:
             coefficients, classes = head_coefficients(head), len(run.classes)
             stored = round_coefficients(coefficients, precision, backbone, classes)
             weights |= head_weights(backbone, stored.restore(backbone).head)
-        packed = []
+        packed, layers = [], backbone.layers
         for mask_name, bits in masks.items():
-            about = backbone.layers, "edge_popup", recipes[mask_name]
-            packed.append(coded_mask(packed_mask(mask_name, bits, *about), backbone.layers))
+            added = packed_mask(mask_name, bits, layers, "edge_popup", recipes[mask_name])
+            packed.append(coded_mask(added, layers))
         size = len(packed[0][0].coded or b"")
         row = task_row(name, run, recipes[name], 1, stored, mask=name, mask_bytes=size)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
@@ -302,7 +304,7 @@ class Store:
                     if row is not None and row.same_numbers(versions[-1]):
                         return
                 first = len(bank)
-                # Encoding is slow: in memory, masks of no task are encoded when they are saved.
+                # Encoding masks is slow: a database in memory gets them when it is saved.
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:
@@ -352,12 +354,13 @@ class Store:
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = profiled = run.examples.inputs_at(places)
-        *changes, last = draft.parts or (None,)
+        changes, last = draft.parts[:-1], draft.parts[-1] if draft.parts else None
         if run.features is not None and isinstance(last, Readout):
             # Known features save a pass. A task that changes the network still needs its inputs.
             positions = _positions(0 if changes else row.num_masks, last.residual)
-            values, keys = run.features[torch.from_numpy(places)], map(self._feature_key, positions)
-            profiled = Features(values, inputs_behind(inputs), backbone.name, tuple(keys), {})
+            values = run.features[torch.from_numpy(places)]
+            keys = tuple(map(self._feature_key, positions))
+            profiled = Features(values, inputs_behind(inputs), backbone.name, keys, {})
             inputs = inputs if changes else profiled
         outputs = view.outputs(backbone, inputs)
         numbers = [outputs, *(statistics.values.values() if statistics else ())]
@@ -478,11 +481,11 @@ class Store:
         parts, classes = task.parts, len(task.classes)
         readout = parts[0] if len(parts) == 1 else None
         if not isinstance(readout, Readout):
-            # A task that adds nothing but a head reads the features of the frozen network.
-            only_head = task.mask is None and [type(part) for part in parts] == [Head]
             view = TaskView(weights, statistics, classes)
-            is_plain = only_head and task.statistics is None
-            return replace(view, feature_keys=(self._feature_key(None),)) if is_plain else view
+            only_head = task.mask is None and [type(part) for part in parts] == [Head]
+            if only_head and task.statistics is None:  # it reads features of the frozen network
+                view = replace(view, feature_keys=(self._feature_key(None),))
+            return view
         # A readout is a sum of networks, each with its part of the head; the first gets the bias.
         # Networks whose features the head ignores are left out.
         positions = _positions(task.num_masks, readout.residual)
