@@ -77,8 +77,7 @@ def _table(record: Record, table: Mapping[str, Any]) -> Table:
         cells = [tuple(map(_label, row)) for row in table["rows_verbatim"]]
         numeric = (False, *[True] * (len(table["header"]) - 1))
         return Table(tuple(table["header"]), tuple(cells), numeric, title)
-    columns = list(table["columns"])
-    values = list(table["values"])
+    columns, values = table["columns"], table["values"]
     frame = chosen(pd.DataFrame(record["rows"]), table.get("where", {}))
     frame = frame.dropna(subset=[key for key in values if key in frame], how="all")
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *columns, *values])))

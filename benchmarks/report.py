@@ -3,7 +3,7 @@
 A record says what it shows:
 - figures: kind (box, bar, line, heatmap), title, x, y, group, where; reference: rows that are drawn
   as lines across, and chance; points: keys that make a point in place of x; log_x; order: of the
-  groups; value and text: of a heatmap's cells
+  groups; names: of methods here; note: below the title; value and text: of a heatmap's cells
 - tables: title, where, columns and values (means), or header and rows_verbatim
 """
 
@@ -68,10 +68,9 @@ def charts_of(record: Record) -> list[Any]:
     frame, charts = pd.DataFrame(record["rows"]), []
     for figure in map(_titled, record["figures"]):
         try:
-            chart = draw[figure["kind"]](figure, frame)
+            charts.append(draw[figure["kind"]](figure, frame))
         except ImpressLearnError as error:
             raise type(error)(f"{record['target']}: {figure['title']}: {error}") from error
-        charts.append(chart)
     return charts
 
 
@@ -89,23 +88,25 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
     """Means over x, joined by lines unless `points` says what makes a point."""
     x, y, group = figure["x"], figure["y"], figure["group"]
     keys = [group, *figure.get("points", [x])]
-    inside, across = _split(figure, frame)
+    inside, across, across_name = _split(figure, frame)
     marks = []
+    names = {**NAMES, **figure.get("names", {})}
     for place, rows in groups_of(chosen(inside, figure.get("where", {}), [x, y]), keys):
-        mark = {group: NAMES.get(place[0], place[0]), x: float(rows[x].mean())}
+        mark = {group: names.get(place[0], place[0]), x: float(rows[x].mean())}
+        for setting in set(SHOWN["settings"]).intersection(place):
+            mark["label"] = f"{mark[group]}, {setting}"
         summary, n = mean_of(rows, y)
         marks.append(mark | mark_of(y, summary) | {"over": n})
-    joined, notes = "points" not in figure, _notes(marks)
+    joined, notes = "points" not in figure, [figure.get("note", ""), *_notes(marks)]
     if not joined:
         notes.append("steps: a method's best up to this size")
     if across is not None:
-        notes.append(f"dashed: {_reference(figure)}")
+        notes.append(f"dashed: {across_name}")
     # Where methods differ by shares of their errors, these are drawn.
     by_error = not joined and kind_of(y) == "fraction" and max(mark[y] for mark in marks) > 0.95
     chart = line_chart(
         marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
-        styles=STYLES, log_error=by_error, width=WIDTH,
-        across=None if across is None else mean_of(across, y)[0].mean,
+        styles=STYLES, log_error=by_error, width=WIDTH, across=across,
         x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""),
     )  # fmt: skip
     return styled(chart, figure["title"], notes)
@@ -121,8 +122,7 @@ def _bars(figure: Figure, frame: pd.DataFrame) -> Any:
         mark = {"x": format_value("", at), "group": str(name), **mark_of(y, summary)}
         marks.append(mark | {"text": format_value(y, summary.mean), "over": n})
     base = _side_by_side(marks, figure)
-    bars = base.mark_bar().encode(_up(y, figure), tooltip=["group:N", "x:N", "text:N"])
-    layers = [bars]
+    layers = [base.mark_bar().encode(_up(y, figure), tooltip=["group:N", "x:N", "text:N"])]
     if any("low" in mark for mark in marks):
         rules = base.mark_rule().encode(_up("low", figure), y2="high:Q")
         layers.append(rules.encode(color=alt.value(COLOURS["text"])))
@@ -133,22 +133,23 @@ def _bars(figure: Figure, frame: pd.DataFrame) -> Any:
 def _boxes(figure: Figure, frame: pd.DataFrame) -> Any:
     """Boxes over the quartiles, with whiskers to the extremes."""
     x, y, group = figure["x"], figure["y"], figure["group"]
-    inside, across = _split(figure, frame)
+    inside, across, name = _split(figure, frame)
     marks, rows = [], chosen(inside, figure.get("where", {}), [x, y])
-    for (at, name), part in groups_of(rows, [x, group]):
-        place = {"x": format_value("", at), "group": NAMES.get(name, str(name))}
+    for (at, method), part in groups_of(rows, [x, group]):
+        place = {"x": format_value("", at), "group": NAMES.get(method, str(method))}
         marks += [{**place, "y": float(value)} for value in part[y]]
-    boxes = _side_by_side(marks, figure).mark_boxplot(extent="min-max", size=12)
-    up = _up("y", figure, zero=False)
-    single = _side_by_side(marks, figure).mark_circle(size=10, opacity=0.5)
-    layers = [boxes.encode(up), single.encode(up)]
-    notes = ["box: middle half and median; whiskers: lowest and highest; points: single results"]
+    base, up = _side_by_side(marks, figure), _up("y", figure, zero=False)
+    means = base.mark_point(shape="diamond", fill=COLOURS["surface"], size=45)
+    layers = [
+        base.mark_boxplot(extent="min-max", size=12).encode(up),
+        base.mark_circle(size=10, opacity=0.5).encode(up),
+        means.encode(_up("mean(y)", figure, zero=False)),
+    ]
+    notes = ["box: middle half, median; whiskers: extremes; diamond: mean; points: single results"]
     if figure.get("chance") and kind_of(y) == "fraction":
-        layers.append(_across(pd.DataFrame({y: [figure["chance"]]}), y))
-        notes.append("lower dashed line: chance")
+        layers.append(_across(figure["chance"], "chance"))
     if across is not None:
-        layers.append(_across(across, y))
-        notes.append(f"dashed: {_reference(figure)}")
+        layers.append(_across(across, f"{name} {format_value(y, across)}"))
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     return styled(chart, figure["title"], notes)
 
@@ -178,35 +179,35 @@ def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
     return styled(chart, figure["title"], notes)
 
 
-def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """The rows inside the figure, and the rows of its reference, which has no place on x."""
+def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, float | None, str]:
+    """The rows inside the figure; the mean of its reference, which has no place on x; its name."""
     if "reference" not in figure:
-        return frame, None
+        return frame, None, ""
     across = chosen(frame, {**figure.get("where", {}), **figure["reference"]}, [figure["y"]])
-    return frame.drop(across.index), across
+    name = ", ".join(NAMES.get(value, value) for value in figure["reference"].values())
+    return frame.drop(across.index), mean_of(across, figure["y"])[0].mean, name
 
 
-def _across(rows: pd.DataFrame, y: str) -> Any:
-    data = alt.InlineData(values=[{"y": mean_of(rows, y)[0].mean}])
-    rule = alt.Chart(data).mark_rule(strokeDash=[5, 4], strokeWidth=1.5, color=COLOURS["muted"])
-    return rule.encode(y="y:Q")
-
-
-def _reference(figure: Figure) -> str:
-    return ", ".join(NAMES.get(value, value) for value in figure["reference"].values())
+def _across(value: float, name: str) -> Any:
+    """A dashed line with its name at its right end."""
+    base = alt.Chart(alt.InlineData(values=[{"y": value, "name": name}])).encode(y="y:Q")
+    words = base.mark_text(align="left", dx=4, color=COLOURS["muted"])
+    rule = base.mark_rule(strokeDash=[5, 4], strokeWidth=1.5, color=COLOURS["muted"])
+    return rule + words.encode(x=alt.value(WIDTH), text="name:N")
 
 
 def _side_by_side(marks: Sequence[Mapping[str, Any]], figure: Figure) -> Any:
     """A layer of marks at places on x, the groups of a place beside each other."""
     columns = list(dict.fromkeys(mark["x"] for mark in marks))
     names = list(dict.fromkeys(mark["group"] for mark in marks))
-    first = [name for name in figure.get("order", ()) if name in names]
-    names = [*first, *(name for name in names if name not in first)]
+    order = [NAMES.get(name, name) for name in figure.get("order", ())]
+    names.sort(key=lambda name: order.index(name) if name in order else len(order))
     axis = alt.Axis(labelAngle=0)
     across = alt.X("x:N", sort=columns, axis=axis, title=figure.get("x_label", figure["x"]))
     places = places_of(names, STYLES)
     scale = alt.Scale(domain=names, range=[SERIES[places[name]] for name in names])
-    colour = alt.Color("group:N", scale=scale, legend=alt.Legend(title=None, symbolOpacity=1))
+    legend = alt.Legend(title=None, symbolOpacity=1, orient="bottom", columns=3)
+    colour = alt.Color("group:N", scale=scale, legend=legend)
     base = alt.Chart(alt.InlineData(values=list(marks)))
     return base.encode(across, xOffset=alt.XOffset("group:N", sort=names), color=colour)
 

@@ -60,8 +60,7 @@ def _figures(templates: list[Table], names: list[str]) -> list[Table]:
     for template in templates:
         figure = resolved("targets.toml", template)
         numbers = range(len(names)) if "{benchmark}" in figure["title"] else [0]
-        for number in figure.pop("benchmarks", numbers):
-            figures.append(_filled(figure, names[number]))
+        figures += [_filled(figure, names[each]) for each in figure.pop("benchmarks", numbers)]
     return figures
 
 

@@ -94,8 +94,8 @@ def line_chart(
 ) -> Any:
     """Values of `y` over `x`, one colour per group; not yet `styled`.
 
-    - rows: one mark each; keys `low` and `high` of a row are drawn as an interval, and the numbers
-      under `draws` as points
+    - rows: one mark each; keys `low` and `high` of a row are drawn as an interval, the numbers
+      under `draws` as points, and `label` beside the mark
     - x, y, group: keys of the rows
     - joined: whether a line joins the marks of a group; else a step shows its best so far
     - log_x: whether the horizontal axis is logarithmic
@@ -118,7 +118,7 @@ def line_chart(
 
     for row in rows:
         mark = {"x": row[x], "y": up_to(row[y]), "group": str(row[group])}
-        mark["value"] = format_value(y, row[y])
+        mark |= {"value": format_value(y, row[y]), "label": row.get("label", mark["group"])}
         if row.get("low") is not None:
             mark |= {"low": up_to(row["low"]), "high": up_to(row["high"])}
         marks.append(mark)
@@ -130,7 +130,8 @@ def line_chart(
     up = _vertical(shown, y, title_up, log_error)
     names = list(dict.fromkeys(mark["group"] for mark in marks))
     places = list(places_of(names, styles or {}).values())
-    labelled = not joined and len(names) > MOST_IN_A_LEGEND
+    labels = {mark["label"] for mark in marks}
+    labelled = not joined and (len(names) > MOST_IN_A_LEGEND or labels != set(names))
     legend = None if labelled or len(names) == 1 else alt.Legend(title=None, symbolOpacity=1)
     colours = alt.Scale(domain=names, range=[SERIES[place] for place in places])
     shapes = alt.Scale(domain=names, range=[SHAPES[place % len(SHAPES)] for place in places])
@@ -165,7 +166,7 @@ def line_chart(
         spots = [*marks, *points]
         left = _pixels(spots, "x", horizontal, log_x, (0, width))
         top = _pixels(spots, "y", up, log_error, (0, HEIGHT) if log_error else (HEIGHT, 0))
-        text = layer(_labels(spots, len(marks), left, top)).encode(up, text="group:N")
+        text = layer(_labels(spots, len(marks), left, top)).encode(up, text="label:N")
         own: Any = {key: alt.ExprRef(f"datum.{key}") for key in ("align", "dx", "dy")}
         layers.append(text.mark_text(stroke=COLOURS["surface"], strokeWidth=3, aria=False, **own))
         layers.append(text.mark_text(**own))
@@ -238,7 +239,7 @@ def _pixels(spots: list[Any], key: str, axis: Any, log: bool, onto: tuple[int, i
 
 
 def _labels(spots: list[dict[str, Any]], marks: int, x: Any, y: Any) -> list[dict[str, Any]]:
-    """Each group's name beside one of its marks: nearest to its own, and over as few as may be.
+    """Each label beside its mark, or a group's name beside one: near it, over as few as may be.
 
     - marks: how many of the spots are marks; draws are after them
     - x, y: of the spots, in pixels
@@ -248,15 +249,15 @@ def _labels(spots: list[dict[str, Any]], marks: int, x: Any, y: Any) -> list[dic
     choices: dict[str, list[tuple[Any, ...]]] = {}
     for number, (dx, dy) in product(reversed(range(marks)), LABEL_PLACES):
         align, shift = {9: ("left", 0), 0: ("center", 0.5), -9: ("right", 1)}[dx]
-        name = spots[number]["group"]
-        length = LETTER_WIDTH * len(name) + 6
+        name, text = spots[number]["group"], spots[number]["label"]
+        length = LETTER_WIDTH * len(text) + 6
         left, top = x[number] + dx - length * shift, y[number] + dy
         gaps = np.max([left - x, x - left - length, abs(y - top) - 6], axis=0)
         nearer = gaps[owner == name].min() - gaps[owner != name].min()
         cost = weight @ (gaps < 3) + abs(dy) / 10 + 60 * (nearer > 0) + 20 * (nearer > -3)
         cost += 1000 * (left < 0) + 15 * (not 0 < top < HEIGHT)
         label = {**spots[number], "align": align, "dx": dx, "dy": dy}
-        choices.setdefault(name, []).append((cost, left, left + length, top, label))
+        choices.setdefault(text, []).append((cost, left, left + length, top, label))
     chosen: dict[str, tuple[Any, ...]] = {}
     hardest = sorted(choices, key=lambda name: -min(cost for cost, *_ in choices[name]))
     for name in hardest * 3:  # the first ones again, beside those after them

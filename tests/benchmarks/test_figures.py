@@ -145,6 +145,21 @@ def test_words_are_readable(figure):
     assert len(check_words(ElementTree.fromstring(picture(figure)))) <= 1
 
 
+TEXTS = [
+    ("sentences", 0, ["linear probe, int4", "linear probe, float32"]),
+    ("class-incremental", 1, ["ImpressLearn, without a map", "ImpressLearn, with a class map"]),
+    ("pretrained", 0, ["mask per task (Piggyback's setting)"]),
+    ("rotated-mnist", 0, ["SupSup 97.5%", "chance"]),
+]
+
+
+@pytest.mark.parametrize(("target", "number", "wanted"), TEXTS)
+def test_marks_and_lines_have_their_names_beside_them(target, number, wanted):
+    chart = charts_of(read_record(RESULTS / f"{target}.json"))[number]
+    texts = [text for text, _, _ in words_of(ElementTree.fromstring(picture(chart)))]
+    assert [text for text in wanted if texts.count(text) != 1] == []
+
+
 def test_logarithmic_ticks_are_round():
     assert log_ticks(60, 40_000) == [100, 1000, 10_000]
     assert log_ticks(120, 4000) == [100, 200, 500, 1000, 2000, 5000]

@@ -104,6 +104,14 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.nightly
+def test_text_in_2_kb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_guide("docs/guide/text", tmp_path, monkeypatch, blocks=[0, 2, 4])
+    asked = names["tokens"](["move money to my brother", "how much do i have"])
+    assert list(names["learner"].predict(asked, "bank")) == ["transfer", "balance"]
+    assert names["learner"].tasks_["bank"].bytes <= 2000
+
+
 # A worker of pytest sends a warning to the main process, which imports the module of its class: for
 # Avalanche's own classes this imports all of Avalanche there, and fails.
 @pytest.mark.slow
