@@ -42,7 +42,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these were very many tasks."""
     few = {"MANY_TASKS": 20, "SHORTLIST": 8, "SHORTLIST_OF_ONE": 5, "WORTH_KEEPING": 10}
-    few |= {"MEANS": 7, "AT_ONCE": 16}  # a task of three means may lie in two parts of the file
+    few |= {"TASKS": 7, "AT_ONCE": 16}
     for name, value in few.items():
         monkeypatch.setattr(task_index, name, value)
 
@@ -139,11 +139,11 @@ def test_a_warning_comes_before_many_tasks_are_compared(stored, tmp_path, monkey
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the tasks whose means are computed from now on."""
     names: list[str] = []
-    means_of = task_index.TaskIndex._means_of
+    rows_of = task_index.TaskIndex._rows_of
     monkeypatch.setattr(
         task_index.TaskIndex,
-        "_means_of",
-        lambda index, name, space: names.append(name) or means_of(index, name, space),
+        "_rows_of",
+        lambda index, key, name, space: names.append(name) or rows_of(index, key, name, space),
     )
     return names
 
