@@ -56,11 +56,6 @@ class StoredStatistics:
         """The bytes that a store keeps."""
         return statistics_bytes(self.values) if self.code is None else self.code
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the content."""
-        return len(self.content)
-
 
 def round_statistics(
     backbone: Backbone,

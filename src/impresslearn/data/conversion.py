@@ -44,8 +44,7 @@ from impresslearn.files import reason_of
 # Names of the label column, in upper or lower case.
 LABEL_NAMES = ("label", "labels", "target", "class", "y")
 NO_EXAMPLE = "the data hold no example"
-# Items of a data set that are read twice to see whether it draws at random.
-PROBED = 16
+PROBED = 16  # items of a data set that are read twice to see whether it draws at random
 
 
 def as_examples(

@@ -22,8 +22,7 @@ from impresslearn.errors import InputError
 
 Augmentation = Callable[[Any, torch.Generator], Any]
 
-# Bytes of inputs, as float32, up to which data are held in memory.
-MEMORY_LIMIT = 4 * 1024**3
+MEMORY_LIMIT = 4 * 1024**3  # bytes of inputs, as float32, up to which data are held in memory
 
 
 class Inputs:

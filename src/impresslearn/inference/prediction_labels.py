@@ -77,9 +77,8 @@ def score_inference(
     data = {}
     for name, labelled in tasks.items():
         if is_learner:
-            known = dict.fromkeys(method.tasks_[name].classes, 0)
             data[name] = checked_examples(method.backbone, labelled, method.preprocessing_)
-            encode_labels(data[name].labels, known)  # raises for others
+            encode_labels(data[name].labels, method.tasks_[name].classes)  # raises for others
         else:
             data[name] = as_examples(labelled)
     counts = [inputs] if isinstance(inputs, int) else list(inputs)

@@ -23,8 +23,7 @@ from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
 
-# Inputs of one gradient, at most.
-SUPERPOSED_INPUTS = 512
+SUPERPOSED_INPUTS = 512  # inputs of one gradient, at most
 # A loss of logits (n, num_classes).
 LogitsLoss = Callable[[Tensor], Tensor]
 

@@ -36,8 +36,7 @@ StartName = Literal["mixture", "network"]
 STARTS: tuple[StartName, ...] = get_args(StartName)
 RECIPES = ("basis_recipe", "task_recipe")
 DEFAULT_PRICE = 1.0
-# Of a bit; beyond it gradients overflow float32.
-HIGHEST_PRICE = 1e9
+HIGHEST_PRICE = 1e9  # of a bit; beyond it gradients overflow float32
 
 
 def checked_tune(tune: Any) -> tuple[TunedKind, ...]:

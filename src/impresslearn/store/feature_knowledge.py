@@ -46,8 +46,7 @@ def learn_profile(
     head = head_of(backbone, view.weights)
     if head is not None and head[0].numel() != features.shape[1]:
         return None  # the head moves over positions: its classes have no directions
-    index_of = {label: index for index, label in enumerate(run.classes)}
-    targets = encode_labels(run.examples.labels[places], index_of).to(features.device)
+    targets = encode_labels(run.examples.labels[places], run.classes).to(features.device)
     stored_space = store.space
     space = stored_space or _first_space(store, features, targets)
     if space is None:

@@ -27,8 +27,7 @@ from impresslearn.store.database import Database, checksum
 READERS: dict[Any, Any] = {"getitem": operator.getitem, "getattr": getattr}
 # Logits of an input that are probed, a size that is free, and how many numbers go in at most.
 PROBED, PROBED_SIZE, LARGEST_PROBE = 8, 32, 2**20
-# How far probed logits may be apart, as a share of the largest.
-TOLERANCE = 0.02
+TOLERANCE = 0.02  # how far probed logits may be apart, as a share of the largest
 
 
 def describe(backbone: Backbone) -> dict[str, Any]:

@@ -41,10 +41,8 @@ from impresslearn.store.tasks import (
 )
 from impresslearn.tables import Table, table_of
 
-# Tasks in the table of a notebook.
-SHOWN = 50
-# Tasks that are kept decoded.
-DECODED_TASKS = 4096
+SHOWN = 50  # tasks in the table of a notebook
+DECODED_TASKS = 4096  # tasks that are kept decoded
 BATCH = 1000
 LATEST = 2**62  # beyond any version of a task
 CLASS_MAP = "class map"  # the name of the class map among what a store has once

@@ -32,8 +32,7 @@ from impresslearn.training.progress import Progress, silent
 
 # Bytes that tasks side by side may take, approximately: many small networks fill a GPU.
 MEMORY = 2 * 1024**3
-# More than this gain nothing on a CPU, and leave its cache.
-MOST_ON_CPU = 16
+MOST_ON_CPU = 16  # more than this gain nothing on a CPU, and leave its cache
 # Copies of the weights in memory: stacked, with gradients, and about as much in activations.
 COPIES = 6
 STATES = 4  # a parameter, its gradient and two moments of Adam
