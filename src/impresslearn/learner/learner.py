@@ -564,7 +564,7 @@ class ImpressLearner(ReadOnlySettings):
             raise InputError(f"among must be all, basis, learned or a list of names, got {among!r}")
         if len(chosen) > MANY_COMPARED:
             warn_caller(
-                f"inputs are compared with {len(chosen):,} tasks one by one, which may take minutes; "
+                f"inputs are compared with {len(chosen):,} tasks one by one, which takes minutes; "
                 "name fewer tasks in among, or leave out method and among, which over a pretrained "
                 "network judges the nearest alone"
             )
