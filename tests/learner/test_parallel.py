@@ -1,7 +1,5 @@
 """Many tasks in several processes: the same bits, whatever dies on the way."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

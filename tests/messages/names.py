@@ -1,7 +1,5 @@
 """What the wrong uses in `messages.md` need: names, files, commands and requests."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import shlex

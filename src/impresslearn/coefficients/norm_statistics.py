@@ -12,8 +12,6 @@ Integers up to LARGEST do not reach every statistic (the mean of a channel that 
 task then keeps the gathered values as they are, as it does under any other precision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field

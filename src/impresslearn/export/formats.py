@@ -1,7 +1,5 @@
 """Exports a task to a file that computes its logits, .onnx or .pt2."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

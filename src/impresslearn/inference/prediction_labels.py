@@ -1,7 +1,5 @@
 """The accuracy of task inference, and the names of the tasks of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -6,8 +6,6 @@ every task, whether there are ten tasks or ten thousand. `one_shot` ranks tasks 
 (Wortsman et al. 2020, "Supermasks in Superposition"); `alpha` optimises the shares per layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import torch

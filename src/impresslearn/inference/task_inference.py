@@ -9,8 +9,6 @@ also returns the mixture it found. A judged task competes with "unknown" (no tas
 and distance thresholds in its profile.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace

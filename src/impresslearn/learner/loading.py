@@ -1,7 +1,5 @@
 """Learners for data at hand, and from stores: `load` into memory, `open_store` on the file."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Mapping, Sequence

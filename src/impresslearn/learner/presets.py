@@ -5,8 +5,6 @@ the two presets of ResNets take the settings of its authors' published code, and
 ours (Adam at 0.03, cosine, two epochs; theirs is RMSprop at 1e-4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property

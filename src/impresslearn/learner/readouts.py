@@ -6,8 +6,6 @@ changed network then replaces that head, because it makes better use of its byte
 is dropped if it is clearly worse on held-out examples; an update keeps the stage of its task.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

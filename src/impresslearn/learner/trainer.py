@@ -3,8 +3,6 @@
 No task is committed before it is learned to its end; what all tasks share of its features may be.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

@@ -10,8 +10,6 @@ Draws use NumPy's Philox stream of integers, the same on every machine and versi
 keeps nothing but the seeds.
 """
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Sequence, Sized
 from functools import lru_cache

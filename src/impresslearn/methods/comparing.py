@@ -4,8 +4,6 @@ A run is one method with one combination of its settings on one seed. Runs are i
 cache each finished run is a file, so a call that was stopped goes on with the missing runs.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import os

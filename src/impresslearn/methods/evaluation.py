@@ -11,8 +11,6 @@ accuracy on every task, in the order of learning, after i tasks; row 0 is the st
 So task j (0 to T - 1) is learned in the rows from j + 1 on.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

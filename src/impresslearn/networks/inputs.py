@@ -1,7 +1,5 @@
 """Validates data against the backbone, and prepares it, before anything is learned from it."""
 
-from __future__ import annotations
-
 import copy
 import math
 from contextlib import suppress

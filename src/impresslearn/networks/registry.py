@@ -7,8 +7,6 @@ on every machine: the polar method (Marsaglia and Bray, 1964) on NumPy's Philox 
 torch's normal numbers (version 1, in the oldest records) differ between versions and processors.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Callable, Collection, Sequence

@@ -3,8 +3,6 @@
 All tasks of a store share coordinates of features, which the first task gives.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

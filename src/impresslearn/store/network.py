@@ -6,8 +6,6 @@ safetensors record per tensor, or on request only the seed; either way the rebui
 the fingerprint that was written.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from itertools import chain

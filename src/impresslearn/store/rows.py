@@ -1,7 +1,5 @@
 """Reads and writes the rows of a store: tasks, masks, projections and what is there once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Files that hold a store: saved whole or not at all, opened, described and compacted."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

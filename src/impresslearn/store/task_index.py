@@ -8,8 +8,6 @@ The table is a file beside the store, mapped into memory: a server of 100,000 ta
 names and what is not in the file yet.
 """
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 from collections.abc import Iterator, Mapping

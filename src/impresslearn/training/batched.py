@@ -7,8 +7,6 @@ stacked weights of all networks pass through `torch.vmap` where they can, and nu
 up to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain

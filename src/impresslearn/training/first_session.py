@@ -1,7 +1,5 @@
 """First-session adaptation: the whole network is trained once, before the first task."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

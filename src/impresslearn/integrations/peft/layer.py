@@ -4,8 +4,6 @@ The layer runs as it is, with W + W ⊙ Σ_t α_t M^t in place of W. Adapters th
 add up.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
