@@ -142,12 +142,9 @@ def in_words(rows):
 @pytest.mark.parametrize(("name", "record", "where", "theirs", "ours"), RIVALS)
 def test_a_rival_on_the_front_page_has_the_numbers_of_its_record(name, record, where, theirs, ours):
     rows = records.read_rows(ROOT / "paper" / "results" / f"{record}.json")
+    found = records.having(rows, **where)
     # Rows of development tasks have another role.
-    rows = [
-        row
-        for row in records.having(rows, **where)
-        if row.get("role", "evaluation") == "evaluation"
-    ]
+    rows = [row for row in found if row.get("role", "evaluation") == "evaluation"]
     cells = front_row(name)
     settings = SETTINGS.items() if record == "frontier" else [(None, None)]
     for place, (their_setting, our_setting) in enumerate(settings):
@@ -167,16 +164,14 @@ def test_a_rival_on_the_front_page_has_the_numbers_of_its_record(name, record, w
 
 def test_rivals_of_single_inputs_have_the_numbers_of_their_record():
     rows = records.read_rows(ROOT / "paper" / "results" / "class-incremental.json")
-    rows = {
-        row["method"]: row for row in records.having(rows, benchmark="incremental-efficientnet")
-    }
+    found = records.having(rows, benchmark="incremental-efficientnet")
+    rows = {row["method"]: row for row in found}
     share = {name: records.percent(row["class_il"]) for name, row in rows.items()}
     size = {name: records.size(row["state_bytes"]) for name, row in rows.items()}
     ours = f"{share['ImpressLearn']}; {size['ImpressLearn']} in all"
     several, ranpac = front_row("one head for all"), front_row("RanPAC")
-    percents = [
-        share[name].removesuffix("%") for name in ("finetuned_head", "ewc", "replay", "der++")
-    ]
+    names = ("finetuned_head", "ewc", "replay", "der++")
+    percents = [share[name].removesuffix("%") for name in names]
     assert several[1:3] == [f"{', '.join(percents)}%; {size['der++']} in all", ours]
     assert ranpac[1:3] == [f"{share['ranpac']}; {size['ranpac']} in all", ours]
 

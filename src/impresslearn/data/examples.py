@@ -297,10 +297,8 @@ def raw(values: Any) -> Tensor:
         held = f" of {type(array.flat[0]).__name__.strip('_')}" if array.ndim and array.size else ""
     except (TypeError, ValueError, RuntimeError):
         held = " whose parts are not numbers or differ in shape"
-    raise InputError(
-        f"inputs must be a numeric tensor or array, without labels, got {kind}{held}; load files "
-        "and make numbers of words first"
-    ) from None
+    line = f"inputs must be a numeric tensor or array, without labels, got {kind}{held}"
+    raise InputError(f"{line}; load files and make numbers of words first") from None
 
 
 def as_table(values: Any) -> Any:

@@ -128,7 +128,6 @@ def task_profile(
 ) -> TaskProfile:
     """The profile of a task.
 
-    - view: the task, ready to compute.
     - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`; `Features` save the passes.
     - logits: its outputs (n, K) on them, finite.
     """
@@ -232,10 +231,7 @@ def exceeded_by(limits: Any, away: Tensor) -> Tensor:
 
 
 def _described(own: Tensor, few: bool) -> TaskProfile:
-    """A profile with the statistics of own signals, or without where a store cannot keep them.
-
-    - few: whether each value has its own mean.
-    """
+    """A profile with the statistics of own signals, or without where a store cannot keep them."""
     # Half of the inputs are fitted. Limits are measured on the other half, because a quiet group is
     # quieter on the inputs it was chosen by.
     fitted, rest = own[::2], own[1::2]

@@ -540,10 +540,7 @@ class ImpressLearner(ReadOnlySettings):
     def _inference_arguments(
         self, inputs: Any, among: str | Sequence[str], shortlisted: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
-        """The arguments of `guess_task`: tasks, prepared inputs, keywords.
-
-        shortlisted: whether a shortlist of many tasks will do.
-        """
+        """For `guess_task`: tasks, or a shortlist if it will do; prepared inputs; keywords."""
         store, values = self._store, self.prepare(inputs)
         shortlisted = shortlisted and among in ("all", "learned")
         if shortlisted and (few := store.index.shortlist(values, one_by_one)):

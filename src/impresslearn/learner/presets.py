@@ -183,10 +183,8 @@ class Preset:
         Raises InputError if the preset needs heads of the tasks' own and the network has none.
         """
         if self.own_head and backbone.own_head is None:
-            raise InputError(
-                "this preset needs a network whose tasks have their own heads: create it with "
-                'head="own", or adapt one by il.adapt(module)'
-            )
+            line = "this preset needs a network whose tasks have their own heads"
+            raise InputError(f'{line}: create it with head="own", or adapt one by il.adapt(module)')
         names = ("allocation", "basis_recipe", "task_recipe", "penalty", "score_rule", "sparsity")
         settings = {name: getattr(self, name) for name in names} | {**self.more, **overrides}
         small = dict(self.small)

@@ -133,8 +133,7 @@ def draw_masks(
                 raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
             mask = disjoint_mask(layers, count, seed, number - start, kernels=kernels)
         masks.append(packed_mask(f"{source}-{number}", mask, layers, "random", recipe))
-    # The shares of a layer take as much memory as its weights.
-    _shares.cache_clear()
+    _shares.cache_clear()  # they take as much memory as the weights
     return masks
 
 

@@ -28,8 +28,7 @@ from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
 from impresslearn.networks.backbone import attributes_of
 
-# float32 holds every integer below.
-LARGEST_ID = 2**24
+LARGEST_ID = 2**24  # float32 holds every integer below
 USUAL_DEVIATIONS = 0.1, 3.0  # standard deviations of inputs that need no warning
 LOOKED_AT = 1000  # examples of a task from which its scale is measured
 # Inputs of the check of passes, and how far logits may be apart, as a share of the largest.

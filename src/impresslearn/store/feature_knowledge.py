@@ -64,8 +64,7 @@ def _first_space(store: Any, features: Tensor, targets: Tensor) -> FeatureSpace 
         return None
     number, projection = store.rows.last_projection()
     if projection is not None and (projection.num_masks or not projection.residual):
-        # It is of features under masks.
-        number, projection = 0, None
+        number, projection = 0, None  # it is of features under masks
     added = None
     if projection is None and features.shape[1] > MOST_FEATURES:
         if len(features) < COMPONENTS:

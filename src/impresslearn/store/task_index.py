@@ -206,10 +206,7 @@ class TaskIndex:
                 self._recent = _Means(np.empty(0, ROW))
 
     def _keep(self, names: Mapping[int, str], least: int) -> None:
-        """Writes the index beside the store, if at least this number of tasks has come or gone.
-
-        Where that fails, it is made anew another time.
-        """
+        """Tries to write the index beside the store, if this many tasks have come or gone."""
         present = np.fromiter(names, np.uint64, len(names))
         is_gone = np.isin(self._filed.tasks, present, invert=True)
         changes = len(self._recent.tasks) + np.count_nonzero(is_gone)
@@ -217,10 +214,7 @@ class TaskIndex:
             return
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         with suppress(OSError, StoreError):
-            with (
-                new_file(self._path, overwrite=True) as temporary,
-                open(temporary, "wb") as file,
-            ):
+            with new_file(self._path) as temporary, open(temporary, "wb") as file:
                 for means in (self._filed, self._recent):
                     for _, bounds in means.parts():
                         rows = means.rows[bounds[0] : bounds[-1]]
