@@ -6,12 +6,7 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.coefficients import (
-    Parametrisation,
-    Start,
-    TensorLayout,
-    register_parametrisation,
-)
+from impresslearn.coefficients import Parametrisation, Start, TensorLayout, register_parametrisation
 from toys import blobs, quick_learner, refused
 
 

@@ -82,10 +82,8 @@ class ReadOnlySettings:
         # What was learned depends on the settings: a change would apply to only part of it.
         if not name.startswith("_") and name in self.__dict__ and name not in self._changeable:
             kind = type(self).__name__
-            raise FixedSettingError(
-                f"{name} of {kind} is fixed once it is made; make another {kind} with "
-                f"{name}={shown(value)}"
-            )
+            line = f"{name} of {kind} is fixed once it is made"
+            raise FixedSettingError(f"{line}; make another {kind} with {name}={shown(value)}")
         super().__setattr__(name, value)
 
 

@@ -111,6 +111,11 @@ def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
     warnings.warn(message, kind, stacklevel=level)
 
 
+def print_line(line: str) -> None:
+    """Prints a message or progress to standard error."""
+    print(visible(line), file=sys.stderr, flush=True)
+
+
 @contextmanager
 def error_prefix(place: str) -> Iterator[None]:
     """Puts the place in front of the message of an error that this library raises."""

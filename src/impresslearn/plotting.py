@@ -3,8 +3,6 @@
 Import this module inside functions: Altair takes a second to import.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle, product

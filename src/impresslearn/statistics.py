@@ -5,8 +5,6 @@ wide to be useful (two seeds: 12.7 standard errors), so the single values are sh
 seed share a network and its masks: twenty tasks on two networks are two draws, not forty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt

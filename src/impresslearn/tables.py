@@ -4,8 +4,6 @@ The name of a column decides how its values are printed: `format_value("bytes_pe
 gives "33.3 kB". This file imports no torch, so that commands start quickly.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence

@@ -81,10 +81,7 @@ def test_numbers_on_grids_come_back_exactly():
 
 @pytest.mark.parametrize(
     ("values", "precision", "message"),
-    [
-        ([1.0, float("nan")], "int4", "NaN or infinite"),
-        ([1e9], "float16", "too large for float16"),
-    ],
+    [([1.0, float("nan")], "int4", "NaN or infinite"), ([1e9], "float16", "too large for float16")],
 )
 def test_what_cannot_be_kept_is_one_line(values, precision, message):
     refused(message, rounded_tensors, [torch.tensor(values)], precision)

@@ -42,7 +42,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these were very many tasks."""
     few = {"MANY_TASKS": 20, "SHORTLIST": 8, "SHORTLIST_OF_ONE": 5, "WORTH_KEEPING": 10}
-    few |= {"MEANS": 7, "AT_ONCE": 16}  # a task of three means may lie in two parts of the file
+    few |= {"TASKS": 7, "AT_ONCE": 16}
     for name, value in few.items():
         monkeypatch.setattr(task_index, name, value)
 
@@ -130,7 +130,7 @@ def test_a_warning_comes_before_many_tasks_are_compared(stored, tmp_path, monkey
     learner, inputs = copied(stored, tmp_path), data_of(7, 8, draw=1)[0]
     monkeypatch.setattr(learner_module, "MANY_COMPARED", 20)
     assert learner.infer_task(inputs).best == "t7"  # by the index
-    with pytest.warns(UserWarning, match="with 40 tasks one by one, .* minutes and 0 MB; name"):
+    with pytest.warns(UserWarning, match="with 40 tasks one by one, .* name fewer"):
         learner.infer_task(inputs, method="exhaustive")
     with pytest.warns(UserWarning, match="with 30 tasks one by one"):
         learner.infer_tasks(inputs, among=list(learner.tasks_)[:30])
@@ -139,11 +139,11 @@ def test_a_warning_comes_before_many_tasks_are_compared(stored, tmp_path, monkey
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the tasks whose means are computed from now on."""
     names: list[str] = []
-    means_of = task_index.TaskIndex._means_of
+    rows_of = task_index.TaskIndex._rows_of
     monkeypatch.setattr(
         task_index.TaskIndex,
-        "_means_of",
-        lambda index, name, space: names.append(name) or means_of(index, name, space),
+        "_rows_of",
+        lambda index, key, name, space: names.append(name) or rows_of(index, key, name, space),
     )
     return names
 

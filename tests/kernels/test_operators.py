@@ -8,14 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_mix_kernels import draw
 
-from impresslearn.kernels import (
-    functions,
-    mix,
-    pack,
-    reference,
-    row_bytes,
-    unpack,
-)
+from impresslearn.kernels import functions, mix, pack, reference, row_bytes, unpack
 
 
 def plain_mix(bits, alpha, weight):

@@ -1,7 +1,5 @@
 """What `advise` recommends fits the limits and works as it says; what it cannot do is a line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Tasks with heads of their own, and tuned norms and biases, over a network trained before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Many tasks in several processes: the same bits, whatever dies on the way."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -183,17 +181,21 @@ def drive(folder: Path, count: int, calls: object = "", address: str = "") -> su
     return subprocess.Popen(command, start_new_session=True, env=env)
 
 
+def until_learned(more: int, path: Path, driver: subprocess.Popen) -> None:
+    """Waits until a driver has learned this many tasks more."""
+    target = len(il.load(path, module=mlp()).tasks_) + more
+    while len(il.load(path, module=mlp()).tasks_) < target:
+        assert driver.poll() is None
+        time.sleep(0.02)
+
+
 @pytest.mark.slow
 def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
     path, calls = tmp_path / "s.impress", tmp_path / "calls"
     calls.mkdir()
     new_learner().save(path)
     driver = drive(tmp_path, TASKS, calls)
-    until = time.time() + 120
-    while not 1 < len(il.load(path, module=mlp()).tasks_) < TASKS:
-        assert time.time() < until
-        assert driver.poll() is None
-        time.sleep(0.02)
+    until_learned(2, path, driver)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
     kept = set(il.load(path, module=mlp()).tasks_)
@@ -227,18 +229,11 @@ def test_a_killed_ray_node_and_a_killed_driver_lose_nothing(tmp_path):
     new_learner().save(store)
     cluster = Cluster(True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     node = cluster.add_node(num_cpus=1)
-
-    def until(more: int, driver: subprocess.Popen[bytes]) -> None:
-        target = len(il.load(store, module=mlp()).tasks_) + more
-        while len(il.load(store, module=mlp()).tasks_) < target:
-            assert driver.poll() is None
-            time.sleep(0.2)
-
     try:
         driver = drive(tmp_path, 500, address=cluster.address)
-        until(1, driver)
+        until_learned(1, store, driver)
         cluster.remove_node(node, allow_graceful=False)
-        until(CHUNK, driver)
+        until_learned(CHUNK, store, driver)
         driver.kill()
         driver.wait()
         cluster.add_node(num_cpus=1)

@@ -1,7 +1,5 @@
 """Readouts, for tasks with few labels: over the features under each mask, computed once."""
 
-from __future__ import annotations
-
 import pickle
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tasks in stages: a readout first, then the network where held-out examples say so."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole numbers for single weights, without masks; and a budget of bytes for each task."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sklearn.datasets import load_digits

@@ -1,7 +1,5 @@
 """What the wrong uses in `messages.md` need: names, files, commands and requests."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import shlex
@@ -45,11 +43,8 @@ class Twice(nn.Sequential):
         return super().forward(inputs), 3
 
 
-class Detached(nn.Sequential):
+class Detached(Twice):
     """No gradient reaches its first layer."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
 
     def forward(self, inputs):
         return self[2](self[1](self[0](inputs)).detach())

@@ -6,8 +6,6 @@ were. `python tests/messages/test_messages.py --write` writes the messages anew;
 use, add a row without a message first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

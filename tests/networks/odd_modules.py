@@ -117,11 +117,6 @@ def writes_to_its_scale(net, x):
     return x * net.scale
 
 
-def replaces_its_head(net, x):
-    net.head = nn.Linear(16, 3)
-    return x
-
-
 def remembers_in_a_list(net, x):
     net.past.append(x.mean().detach())
     return x + sum(net.past)
@@ -130,10 +125,6 @@ def remembers_in_a_list(net, x):
 def keeps_a_state(net, x):
     net.state = (x + getattr(net, "state", 0.0)).mean()
     return x + net.state
-
-
-def scales_by_its_count(net, x):
-    return counts_steps(net, x) * net.steps
 
 
 class Gathers(Net):
@@ -187,10 +178,6 @@ def weights_set_in_a_pre_hook():
     net.layer.raw = net.layer._parameters.pop("weight")
     net.layer.register_forward_pre_hook(standardise)
     return net
-
-
-def noise_in_training(net, x):
-    return x + torch.randn_like(x) if net.training else x
 
 
 def softmax_in_evaluation(net, x):
@@ -403,10 +390,10 @@ OF_ROWS = {
         lambda m, x: x + 0 * m.buffer.add_(1), torch.zeros(())
     ),
     "writes to a parameter in training": net(writes_to_its_scale, scale=ones),
-    "replaces its head": net(replaces_its_head),
+    "replaces its head": net(lambda m, x: setattr(m, "head", head()) or x),
     "adds what it appends to a list": net(remembers_in_a_list, past=list),
     "adds a state of its last pass": net(keeps_a_state),
-    "scales by a count of passes": net(scales_by_its_count),
+    "scales by a count of passes": net(lambda m, x: counts_steps(m, x) * m.steps),
     "a running mean that hardly moves": kind_of(Gathers, lambda m, x: m.seen.lerp_(x, 1e-6)),
     "the mean of the first batch": kind_of(Gathers, lambda m, x: m.seen.any() or m.seen.copy_(x)),
     "means in an attribute": kind_of(Gathers, lambda m, x: setattr(m, "state", m.state + x / 1e3)),
@@ -431,7 +418,7 @@ OF_ROWS = {
     "branches on the batch": net(lambda m, x: x * 2 if x.mean() > 0.35 else x),
     "branches on each row": net(each_row),
     "dropout that is always on": net(lambda m, x: F.dropout(x, 0.5)),
-    "noise in training": net(noise_in_training),
+    "noise in training": net(lambda m, x: x + torch.randn_like(x) if m.training else x),
     "an autograd.Function": net(lambda m, x: SignSTE.apply(x - 0.3)),
     "changes its input in place": ChangesItsInput,
     "head without bias": rows(lambda: nn.Linear(16, 3, bias=False)),

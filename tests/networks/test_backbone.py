@@ -131,8 +131,7 @@ class Streamed(torch.utils.data.TensorDataset):
 
     def batches(self):
         examples = StreamedExamples(self, self.tensors[1].numpy())
-        index_of = {label: label for label in range(3)}
-        return StreamedBatches(examples, index_of, torch.device("cpu"))
+        return StreamedBatches(examples, range(3), torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

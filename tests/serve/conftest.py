@@ -1,7 +1,5 @@
 """A small store, the learner that wrote it, and an app that serves it, shared by the tests here."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

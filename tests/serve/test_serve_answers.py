@@ -1,7 +1,5 @@
 """Answers are those of the learner, to the last bit, in both forms of a body."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 

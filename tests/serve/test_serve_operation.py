@@ -1,7 +1,5 @@
 """A server in operation: replaced stores, metrics, and inferences that do not hold up others."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

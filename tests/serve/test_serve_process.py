@@ -1,7 +1,5 @@
 """A server as it really runs, and its command: bytes on a socket, signals, options."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """Who may not ask, and what fails below the server; messages.md has what is wrong in a request."""
 
-from __future__ import annotations
-
 import pytest
 from fastapi.testclient import TestClient
 

@@ -1,7 +1,5 @@
 """Processes that work on a store, and one small store to copy, for all tests of the store."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

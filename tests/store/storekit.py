@@ -1,7 +1,5 @@
 """What the tests of the store share: small stores, and digests of logits."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

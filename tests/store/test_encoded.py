@@ -1,7 +1,5 @@
 """Tasks that travel from one machine to another."""
 
-from __future__ import annotations
-
 import pickle
 
 import torch

@@ -1,7 +1,5 @@
 """Many tasks: a batch runs the network once; a name, a commit and an opening cost what they did."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Copies of a store in use, and files that something else puts in its place."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

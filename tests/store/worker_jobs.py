@@ -1,7 +1,5 @@
 """The jobs that worker processes run on a store; started by `conftest.Workers`."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -23,7 +23,7 @@ from impresslearn.streams import (
     standard,
 )
 from impresslearn.streams.standard import DIGITS_MEAN, DIGITS_STD
-from impresslearn.streams.torchvision import load_cifar100, load_mnist
+from impresslearn.streams.torchvision import FOLDERS, load_images
 from toys import cifar_arrays, in_a_new_process, refused
 
 
@@ -183,15 +183,15 @@ def test_what_stops_its_import_is_told_in_one_line(monkeypatch, tmp_path):
 
 @needs_torchvision
 @pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("load", [load_mnist, load_cifar100])
-def test_absent_data_say_where_they_were_looked_for_and_what_to_do(load, tmp_path):
-    folder = tmp_path / ("MNIST/raw" if load is load_mnist else "cifar-100-python")
+@pytest.mark.parametrize("name", FOLDERS)
+def test_absent_data_say_where_they_were_looked_for_and_what_to_do(name, tmp_path):
+    folder = tmp_path / FOLDERS[name]
     words = f"{folder}.*no route to host.*: put its files there or point root at a copy$"
-    refused(words, load, tmp_path, True, error=MissingDataError)
+    refused(words, load_images, name, tmp_path, True, error=MissingDataError)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        (folder / f"{name}-ubyte").write_bytes(b"\0\0\x08\x01 too short")
-    refused("no usable .* in", load, tmp_path, True, error=MissingDataError)
+    for file in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (folder / f"{file}-ubyte").write_bytes(b"\0\0\x08\x01 too short")
+    refused("no usable .* in", load_images, name, tmp_path, True, error=MissingDataError)
 
 
 @needs_torchvision
@@ -204,6 +204,6 @@ def test_cifar100_is_read_in_its_published_form(tmp_path, monkeypatch):
         (tmp_path / "cifar-100-python" / name).write_bytes(pickle.dumps(content))
     module = import_torchvision("torchvision.datasets.cifar")
     monkeypatch.setattr(module, "check_integrity", lambda path, md5: Path(path).is_file())
-    train, test = load_cifar100(tmp_path, download=False)
+    train, test = load_images("CIFAR100", tmp_path, download=False)
     assert train.images[:, :, 0, 1].tolist() == pixels[:, [1, 1025, 2049]].tolist()
     assert test.labels.tolist() == ["class-7", "class-3"]

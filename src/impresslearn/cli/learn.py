@@ -136,19 +136,16 @@ class Learning:
             if former.get("data") == note["data"]:
                 return "known"
         if not self.update:
+            line = f"the store has a task {name!r} from other data; learn it further with --update"
             raise InputError(
-                f"the store has a task {name!r} from other data; learn it further with --update, "
-                "choose another name with NAME=PATH, or remove the task first"
+                f"{line}, choose another name with NAME=PATH, or remove the task first"
             )
         self._check_accuracy(name, examples)
         learner.update_task(name, examples, note=note)
         return "updated"
 
     def _check_accuracy(self, name: str, examples: "Examples | StreamedExamples") -> None:
-        """Learns the task apart, without a fifth of its examples, and tries it on them.
-
-        Raises TrainingError where it gets too few of them right, which labels at random lead to.
-        """
+        """Raises TrainingError where a task of four fifths of these gets too few others right."""
         import numpy as np
 
         from impresslearn.learner import ImpressLearner
@@ -165,10 +162,8 @@ class Learning:
         if self.only_if_better and name in learner.tasks_:
             least = max(least, learner.score(held, name))
         if found < least:
-            raise TrainingError(
-                f"{found:.1%} of {len(held):,} held-out examples are right, at least {least:.1%} "
-                "must be; nothing was kept"
-            )
+            line = f"{found:.1%} of {len(held):,} held-out examples are right"
+            raise TrainingError(f"{line}, at least {least:.1%} must be; nothing was kept")
 
     def report(self, name: str, status: str = "learned") -> None:
         """Says what became of a task; status: "learned", "updated" or "known"."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from impresslearn.errors import InputError, visible
+from impresslearn.errors import print_line as info
 from impresslearn.files import reason_of
 
 if TYPE_CHECKING:
@@ -154,11 +155,6 @@ def echo_command(words: Iterable[str]) -> None:
         line += word if not line or line.isspace() else f" {word}"
     for each in (*lines, line):
         echo(each)
-
-
-def info(line: str) -> None:
-    """Prints a message on standard error."""
-    print(visible(line), file=sys.stderr, flush=True)
 
 
 def error(failure: Exception, about: str = "error") -> None:

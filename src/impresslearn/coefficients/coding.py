@@ -15,8 +15,6 @@ decoder needs, where the coder alone would fill a word of four; integers that ar
 byte. Masses are whole fractions of 2^24, so every machine decodes the same numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

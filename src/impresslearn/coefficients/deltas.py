@@ -1,7 +1,5 @@
 """A task's own head, and its changes of norms and biases: beside masks, or alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

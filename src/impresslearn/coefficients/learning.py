@@ -5,8 +5,6 @@ an optimisation (real, or integers on grids), `step_weights` turns them into the
 and `TaskTraining.fit` minimises cross-entropy plus the cost that `step_weights` returns.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ optionally times a learned scale per output unit. With `residual` (the learner's
 masks change the network's weights: W ⊙ (1 + Σ_t α_t M^t).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ Integers up to LARGEST do not reach every statistic (the mean of a channel that 
 task then keeps the gathered values as they are, as it does under any other precision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,11 +53,6 @@ class StoredStatistics:
     def content(self) -> bytes:
         """The bytes that a store keeps."""
         return statistics_bytes(self.values) if self.code is None else self.code
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the content."""
-        return len(self.content)
 
 
 def round_statistics(

@@ -30,8 +30,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import TunedKind
 
-# Multiple of the recipe's learning rate for coded integers.
-CODED_SPEED = 10.0
+CODED_SPEED = 10.0  # multiple of the recipe's learning rate for coded integers
 
 
 @dataclass(frozen=True)
@@ -199,11 +198,6 @@ class StoredCoefficients:
     num_masks: int
     num_classes: int
     content: bytes = field(repr=False)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all numbers, rounding steps included."""
-        return len(self.content)
 
     def restore(self, backbone: Backbone) -> Coefficients:
         """The float32 tensors on the backbone's device. Raises ValueError for a damaged code."""

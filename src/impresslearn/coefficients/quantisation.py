@@ -8,8 +8,6 @@ integers mostly from -7 to 7. A tensor that learned nothing costs about a bit, a
 has such tensors no byte. A learner always predicts with the decoded numbers, never with others.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Iterable, Sequence

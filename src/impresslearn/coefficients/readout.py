@@ -31,8 +31,7 @@ from impresslearn.coefficients.quantisation import Grid, Grids, TensorLayout
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 
-# The inverse strength of the L2 penalty, for features whose mean squared length is 64.
-C = 0.1
+C = 0.1  # the inverse strength of the L2 penalty, for features whose mean squared length is 64
 # Features are scaled to this root mean squared length before the regression.
 FEATURE_NORM = 8.0
 # Components are divided by their variance to this power: half of the way to equal variances.

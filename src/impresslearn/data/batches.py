@@ -74,7 +74,7 @@ class StreamedBatches:
     """Batches read by a `DataLoader`, moved to the device one at a time."""
 
     source: StreamedExamples
-    index_of: dict[Label, int]
+    classes: Sequence[Label]
     device: torch.device
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class StreamedBatches:
         seeded = generator or torch.Generator().manual_seed(0)
         for inputs, labels in loaded(self.source.dataset, self.source.workers, seeded, **batching):
             batch = self.source.prepared(inputs).to(self.device, non_blocking=True)
-            targets = encode_labels(label_array(labels), self.index_of)
+            targets = encode_labels(label_array(labels), self.classes)
             if generator is not None and self.source.augment is not None:
                 batch = self.source.augment(batch, generator)
             yield batch, targets.to(self.device, non_blocking=True)
@@ -103,10 +103,9 @@ def to_batches(
     examples: Examples | StreamedExamples, classes: Sequence[Label], device: torch.device
 ) -> TensorBatches | StreamedBatches:
     """A batch source on the device, with labels encoded by their position in `classes`."""
-    index_of = {label: index for index, label in enumerate(classes)}
     if isinstance(examples, StreamedExamples):
-        return StreamedBatches(examples, index_of, device)
-    targets = encode_labels(examples.labels, index_of)
+        return StreamedBatches(examples, classes, device)
+    targets = encode_labels(examples.labels, classes)
     return TensorBatches(examples.inputs.to(device), targets.to(device), examples.augment)
 
 

@@ -44,8 +44,7 @@ from impresslearn.files import reason_of
 # Names of the label column, in upper or lower case.
 LABEL_NAMES = ("label", "labels", "target", "class", "y")
 NO_EXAMPLE = "the data hold no example"
-# Items of a data set that are read twice to see whether it draws at random.
-PROBED = 16
+PROBED = 16  # items of a data set that are read twice to see whether it draws at random
 
 
 def as_examples(
@@ -139,10 +138,8 @@ def _dataset_of(loader: DataLoader) -> Any:
     if not plain and type(sampler) in (SequentialSampler, RandomSampler):
         plain = len(sampler) == len(data) and not getattr(sampler, "replacement", False)
     if not plain or loader.collate_fn is not default_collate:
-        raise InputError(
-            "the DataLoader has its own sampler or collate_fn, which are not used here; give a "
-            "Dataset (a Subset of it to select examples) or tensors"
-        )
+        line = "the DataLoader has its own sampler or collate_fn, which are not used here"
+        raise InputError(f"{line}; give a Dataset (a Subset of it to select examples) or tensors")
     return data
 
 
@@ -152,10 +149,8 @@ def pair(inputs: Any, labels: Any) -> Examples:
     other: Any = getattr(labels, "index", None)
     indexed = hasattr(index, "equals") and hasattr(other, "equals")  # as by pandas
     if indexed and not index.equals(other) and set(index) == set(other):
-        raise InputError(
-            "inputs and labels have one index in two orders; give labels.loc[inputs.index], or "
-            "both as arrays if their rows belong together"
-        )
+        line = "inputs and labels have one index in two orders; give labels.loc[inputs.index]"
+        raise InputError(f"{line}, or both as arrays if their rows belong together")
     values, pixels, integers = to_tensor_and_dtype_kind(inputs)
     known = label_array(labels)
     if len(values) != len(known):
@@ -202,10 +197,8 @@ class _Items(Dataset):
                 value = self.layout.ordered(value)[0]
             value = raw(value)
         if self.form not in (None, _form_of(value)):
-            raise InputError(
-                f"the inputs of a Dataset must share one shape and type, item {index} has "
-                f"{_form_of(value)}, the first {self.form}"
-            )
+            line = "the inputs of a Dataset must share one shape and type"
+            raise InputError(f"{line}, item {index} has {_form_of(value)}, the first {self.form}")
         return value, label
 
 

@@ -22,8 +22,7 @@ from impresslearn.errors import InputError
 
 Augmentation = Callable[[Any, torch.Generator], Any]
 
-# Bytes of inputs, as float32, up to which data are held in memory.
-MEMORY_LIMIT = 4 * 1024**3
+MEMORY_LIMIT = 4 * 1024**3  # bytes of inputs, as float32, up to which data are held in memory
 
 
 class Inputs:
@@ -298,10 +297,8 @@ def raw(values: Any) -> Tensor:
         held = f" of {type(array.flat[0]).__name__.strip('_')}" if array.ndim and array.size else ""
     except (TypeError, ValueError, RuntimeError):
         held = " whose parts are not numbers or differ in shape"
-    raise InputError(
-        f"inputs must be a numeric tensor or array, without labels, got {kind}{held}; load files "
-        "and make numbers of words first"
-    ) from None
+    line = f"inputs must be a numeric tensor or array, without labels, got {kind}{held}"
+    raise InputError(f"{line}; load files and make numbers of words first") from None
 
 
 def as_table(values: Any) -> Any:

@@ -1,7 +1,5 @@
 """Finds and reads image files, for folders of classes, single files and streams."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -71,12 +71,13 @@ def _fitting(classes: tuple[Label, ...], outputs: int | None) -> tuple[Label, ..
     return classes
 
 
-def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
-    """(n,) int64 class indices. Raises InputError that names a label that is not in the map."""
+def encode_labels(labels: np.ndarray, classes: Sequence[Label]) -> Tensor:
+    """(n,) int64 places in the classes. Raises InputError that names a label of none of them."""
+    index_of = {label: index for index, label in enumerate(classes)}
     try:
         return torch.tensor([index_of[label] for label in labels.tolist()], dtype=torch.long)
     except KeyError as error:
-        label, known = error.args[0], tuple(index_of)
+        label, known = error.args[0], tuple(classes)
         grown_classes(known or (label,), (label,), None)  # raises for strings among integers
         raise InputError(
             f"label {label!r} is not among the classes {some(known)}; leave it out, add it to "

@@ -42,15 +42,11 @@ Numbers = float | Sequence[float]
 SCALE_RATIO = 0.1
 # How far pixels may lie beyond their range, after resampling for example.
 RANGE_TOLERANCE = 1e-3
-# A spread below this share of a mean is rounding of sums.
-ROUNDING = 1e-13
-# A spread below this share of a mean needs all digits of the mean.
-FAR = 1e-3
-# A smaller one would make infinite inputs of ordinary ones.
-SMALLEST_STD = 1e-30
+ROUNDING = 1e-13  # a spread below this share of a mean is rounding of sums
+FAR = 1e-3  # a spread below this share of a mean needs all digits of the mean
+SMALLEST_STD = 1e-30  # a smaller one would make infinite inputs of ordinary ones
 FLOAT_STEP = torch.finfo(torch.float32).eps
-# Pixels per side that images are resized to at most.
-LARGEST_SIZE = 8192
+LARGEST_SIZE = 8192  # pixels per side that images are resized to at most
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Exports a task to a file that computes its logits, .onnx or .pt2."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -22,8 +20,7 @@ from impresslearn.export.module import ExportedTask, TaskModel
 from impresslearn.files import check_place, write_file
 
 FORMATS = ("onnx", "pt2")
-# The extra file of a .pt2 archive that holds the metadata.
-METADATA_FILE = "impresslearn.json"
+METADATA_FILE = "impresslearn.json"  # the extra file of a .pt2 archive that holds the metadata
 
 
 def export_task(

@@ -4,8 +4,6 @@
 task's classes, so that every traced file does too.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import dataclass

@@ -32,21 +32,17 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.architectures import LeNet
 from impresslearn.networks.prediction import TaskView, finite
 
-# Limit on the bytes of the tasks that are run together.
-CHUNK_BYTES = 32 * 2**20
+CHUNK_BYTES = 32 * 2**20  # limit on the bytes of the tasks that are run together
 MAX_CHUNK = 512
 stopping: ContextVar[Callable[[], bool]] = ContextVar("stopping", default=lambda: False)
 """Whether whoever asked has gone: looked at after each task. A server sets it."""
-# Limit on the bytes of the products per mask.
-PRODUCT_BYTES = 256 * 2**20
+PRODUCT_BYTES = 256 * 2**20  # limit on the bytes of the products per mask
 
 
 @dataclass(frozen=True)
 class KnownTask:
     """A task that inputs may belong to, read and unpacked only when it is needed.
 
-    - name: the task's name.
-    - num_classes: the number of its classes.
     - view: makes it ready to compute.
     - profile: what its own inputs look like, None if nothing is known.
     - mixture: gives its coefficients if it is nothing but a mixture of masks; None otherwise.

@@ -25,8 +25,7 @@ from impresslearn.inference.unknown import limits_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
 
-# Features of a network at most, unless a projection leaves fewer.
-MOST_FEATURES = 512
+MOST_FEATURES = 512  # features of a network at most, unless a projection leaves fewer
 LEAST_EXAMPLES = 50
 # Shrinkage of covariances towards equal variances: this number of pseudo-examples per dimension,
 # and a share at most. Classes of other tasks vary in other directions than the first task's.
@@ -176,7 +175,6 @@ def feature_profile(
     """The profile of a task with features (n, f) and class indices (n,); None for too few of them.
 
     - directions: (K, d) of its head, zeros without.
-    - max_bytes: of the profile.
     - is_first: whether the space was learned from these features.
     """
     coordinates, num_classes = space.coordinates(features), len(directions)

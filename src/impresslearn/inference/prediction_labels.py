@@ -1,7 +1,5 @@
 """The accuracy of task inference, and the names of the tasks of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -77,9 +75,8 @@ def score_inference(
     data = {}
     for name, labelled in tasks.items():
         if is_learner:
-            known = dict.fromkeys(method.tasks_[name].classes, 0)
             data[name] = checked_examples(method.backbone, labelled, method.preprocessing_)
-            encode_labels(data[name].labels, known)  # raises for others
+            encode_labels(data[name].labels, method.tasks_[name].classes)  # raises for others
         else:
             data[name] = as_examples(labelled)
     counts = [inputs] if isinstance(inputs, int) else list(inputs)

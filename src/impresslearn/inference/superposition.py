@@ -6,8 +6,6 @@ every task, whether there are ten tasks or ten thousand. `one_shot` ranks tasks 
 (Wortsman et al. 2020, "Supermasks in Superposition"); `alpha` optimises the shares per layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -23,16 +21,13 @@ from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
 
-# Inputs of one gradient, at most.
-SUPERPOSED_INPUTS = 512
-# A loss of logits (n, num_classes).
-LogitsLoss = Callable[[Tensor], Tensor]
+SUPERPOSED_INPUTS = 512  # inputs of one gradient, at most
+LogitsLoss = Callable[[Tensor], Tensor]  # a loss of logits (n, num_classes)
 
 
 class Superposition:
     """The weighted sum of tasks' weights, differentiable in the tasks' shares of every layer.
 
-    - backbone, bank: the network and its masks.
     - tasks: mixtures of masks without residual, or layer name -> weights of tasks that are none.
     - num_classes: the most classes of any task.
     - shared: norm statistics that all tasks share, or None.

@@ -9,8 +9,6 @@ also returns the mixture it found. A judged task competes with "unknown" (no tas
 and distance thresholds in its profile.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -390,10 +388,7 @@ def _losses_and_log_odds(
 
 
 def _mismatch(profiles: list[TaskProfile], values: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """(T, batches) how badly inputs fit each of T tasks, and the log odds that they are foreign.
-
-    - profiles, values: as in `distances`; the input shape decides whether all have few features.
-    """
+    """(T, batches) how badly inputs fit each of T tasks, and the log odds that they are foreign."""
     away = distances(profiles, values).double().unflatten(1, (-1, size))
     limits = away.new_tensor([profile.limits for profile in profiles]).T[..., None]
     foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)

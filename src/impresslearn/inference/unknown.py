@@ -36,20 +36,14 @@ from impresslearn.training.loop import entropies
 PROFILED_INPUTS = 512
 SHUFFLED_INPUTS = 128  # the mean entropy of shuffled inputs needs fewer
 GROUPS = 256
-# The number of groups that are kept, which vary least.
-QUIET = 4
-# Inputs of up to this number of values keep the mean of each one.
-FEW_FEATURES = 32
-# Means are kept in a byte each, as multiples of an eighth of their unit.
-PARTS_PER_SPREAD = 8
+QUIET = 4  # groups that are kept, which vary least
+FEW_FEATURES = 32  # inputs of up to this number of values keep the mean of each one
+PARTS_PER_SPREAD = 8  # means are kept in a byte each, as multiples of an eighth of their unit
 CORRELATION_PARTS = 100  # a correlation is kept in hundredths
 LARGEST_BYTE = 247  # a larger one would be an infinite float16
-# The least spread of a group, as a share of the root mean square of an input.
-MIN_SPREAD = 0.25
-# The most that one part of a squared distance counts.
-MAX_PART = 16.0
-# The share of a task's own inputs that the threshold rejects.
-REJECTED = 0.05
+MIN_SPREAD = 0.25  # of a group, as a share of the root mean square of an input
+MAX_PART = 16.0  # the most that one part of a squared distance counts
+REJECTED = 0.05  # share of a task's own inputs that the threshold rejects
 # With few features the limit is raised by this number of standard errors of the mean distance.
 LIMIT_TOLERANCE = 1.64
 # The threshold is measured for 1 and for 8 inputs, and falls up to 16 inputs.
@@ -134,7 +128,6 @@ def task_profile(
 ) -> TaskProfile:
     """The profile of a task.
 
-    - view: the task, ready to compute.
     - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`; `Features` save the passes.
     - logits: its outputs (n, K) on them, finite.
     """
@@ -238,10 +231,7 @@ def exceeded_by(limits: Any, away: Tensor) -> Tensor:
 
 
 def _described(own: Tensor, few: bool) -> TaskProfile:
-    """A profile with the statistics of own signals, or without where a store cannot keep them.
-
-    - few: whether each value has its own mean.
-    """
+    """A profile with the statistics of own signals, or without where a store cannot keep them."""
     # Half of the inputs are fitted. Limits are measured on the other half, because a quiet group is
     # quieter on the inputs it was chosen by.
     fitted, rest = own[::2], own[1::2]

@@ -5,8 +5,6 @@ a processor may lack. The compiled loops and the reference compute the same, so 
 wherever the loops cannot be compiled.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import threading

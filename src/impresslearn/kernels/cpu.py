@@ -6,8 +6,6 @@ release the GIL and run on a pool of our own: Numba's default threading layer ab
 threads enter it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

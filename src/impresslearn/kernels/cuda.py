@@ -8,8 +8,6 @@ which are then added in a fixed order, without atomics: results repeat bit for b
 TRITON_INTERPRET=1 in the environment the kernels run on CPU tensors.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import torch

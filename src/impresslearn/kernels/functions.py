@@ -5,8 +5,6 @@ Each implementation has `mix`, W ⊙ Σ_t α_t M^t, and the adjoint `mask_sums`,
 Triton's, where these can be used; everything else goes to the reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from types import ModuleType

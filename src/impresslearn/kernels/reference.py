@@ -9,8 +9,6 @@ Every other implementation is compared with `mix` and `mask_sums` here: plain to
 one unpacked mask at a time. `functions` says what they compute.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

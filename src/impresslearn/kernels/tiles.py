@@ -14,8 +14,6 @@ A coefficient step of LeNet-300-100 with 100 masks (batch 128, one thread, Zen 4
 To delete it: remove this file and `cpu`, and the reference takes over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

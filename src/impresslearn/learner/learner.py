@@ -54,9 +54,7 @@ from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-# Inference warns before it compares inputs with more tasks one by one. Measured over 100,000
-# readouts; other tasks may take less or more.
-MANY_COMPARED, MANY_A_MINUTE, COMPARED_BYTES = 2000, 40_000, 10_000
+MANY_COMPARED = 2000  # tasks; before it compares inputs with more one by one, inference warns
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -542,10 +540,7 @@ class ImpressLearner(ReadOnlySettings):
     def _inference_arguments(
         self, inputs: Any, among: str | Sequence[str], shortlisted: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
-        """The arguments of `guess_task`: tasks, prepared inputs, keywords.
-
-        shortlisted: whether a shortlist of many tasks will do.
-        """
+        """For `guess_task`: tasks, or a shortlist if it will do; prepared inputs; keywords."""
         store, values = self._store, self.prepare(inputs)
         shortlisted = shortlisted and among in ("all", "learned")
         if shortlisted and (few := store.index.shortlist(values, one_by_one)):
@@ -559,13 +554,17 @@ class ImpressLearner(ReadOnlySettings):
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""
         if among and isinstance(among, Sequence) and not isinstance(among, str):
-            _warn_of_many(len(among))
             chosen = [self.tasks_.stored(name) for name in dict.fromkeys(among)]
         elif among in ("all", *ROLES):
-            _warn_of_many(len(self.bank_ if among == "basis" else self.tasks_))
             chosen = [task for task in self.tasks_.all() if among in ("all", task.role)]
         else:
             raise InputError(f"among must be all, basis, learned or a list of names, got {among!r}")
+        if len(chosen) > MANY_COMPARED:
+            warn_caller(
+                f"inputs are compared with {len(chosen):,} tasks one by one, which takes minutes; "
+                "name fewer tasks in among, or leave out method and among, which over a pretrained "
+                "network judges the nearest alone"
+            )
         known = []
         for task in chosen:
             view = partial(self._store.view, task, evict_others=False)
@@ -574,14 +573,3 @@ class ImpressLearner(ReadOnlySettings):
             mixture = partial(self._store.coefficients, task) if mixes else None
             known.append(KnownTask(task.name, len(task.classes), view, task.profile, mixture))
         return known
-
-
-def _warn_of_many(count: int) -> None:
-    """Warns before many tasks are compared one by one."""
-    if count > MANY_COMPARED:
-        minutes, megabytes = count / MANY_A_MINUTE, count * COMPARED_BYTES / 1e6
-        line = f"inputs are compared with {count:,} tasks one by one, which takes about"
-        warn_caller(
-            f"{line} {minutes:.1g} minutes and {megabytes:,.0f} MB; name fewer tasks in among, or "
-            "leave out method and among, which over a pretrained network judges the nearest alone"
-        )

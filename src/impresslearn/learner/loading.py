@@ -1,7 +1,5 @@
 """Learners for data at hand, and from stores: `load` into memory, `open_store` on the file."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -51,10 +49,8 @@ def create_learner(
     chosen = find_preset(preset)
     if not isinstance(backbone, Backbone):
         if chosen.more.get("start") == "network":
-            raise InputError(
-                f"the preset {preset!r} needs a pretrained network; give il.adapt(module), or "
-                "--module FILE:FUNCTION on the command line"
-            )
+            line = f"the preset {preset!r} needs a pretrained network; give il.adapt(module)"
+            raise InputError(f"{line}, or --module FILE:FUNCTION on the command line")
         arguments: dict[str, Any] = {
             "name": backbone or DEFAULT_BACKBONE,
             "num_classes": classes,

@@ -7,8 +7,6 @@ one before any worker starts, and a seed depends on its task's name, so the resu
 the number of workers.
 """
 
-from __future__ import annotations
-
 import copy
 import tempfile
 import uuid

@@ -5,8 +5,6 @@ the two presets of ResNets take the settings of its authors' published code, and
 ours (Adam at 0.03, cosine, two epochs; theirs is RMSprop at 1e-4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -36,8 +34,7 @@ StartName = Literal["mixture", "network"]
 STARTS: tuple[StartName, ...] = get_args(StartName)
 RECIPES = ("basis_recipe", "task_recipe")
 DEFAULT_PRICE = 1.0
-# Of a bit; beyond it gradients overflow float32.
-HIGHEST_PRICE = 1e9
+HIGHEST_PRICE = 1e9  # of a bit; beyond it gradients overflow float32
 
 
 def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
@@ -186,10 +183,8 @@ class Preset:
         Raises InputError if the preset needs heads of the tasks' own and the network has none.
         """
         if self.own_head and backbone.own_head is None:
-            raise InputError(
-                "this preset needs a network whose tasks have their own heads: create it with "
-                'head="own", or adapt one by il.adapt(module)'
-            )
+            line = "this preset needs a network whose tasks have their own heads"
+            raise InputError(f'{line}: create it with head="own", or adapt one by il.adapt(module)')
         names = ("allocation", "basis_recipe", "task_recipe", "penalty", "score_rule", "sparsity")
         settings = {name: getattr(self, name) for name in names} | {**self.more, **overrides}
         small = dict(self.small)

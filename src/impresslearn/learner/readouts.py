@@ -6,8 +6,6 @@ changed network then replaces that head, because it makes better use of its byte
 is dropped if it is clearly worse on held-out examples; an update keeps the stage of its task.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -214,7 +212,7 @@ def _features_in(view: TaskView, store: Store, examples: Data) -> Tensor:
 def targets_of(data: TrainingData) -> Tensor:
     """The class indices (n,) of examples."""
     examples, classes = data
-    return encode_labels(examples.labels, {label: index for index, label in enumerate(classes)})
+    return encode_labels(examples.labels, classes)
 
 
 def known_form(store: Store) -> dict[str, Any] | None:
@@ -350,8 +348,8 @@ class TaskReadout:
         return Coefficients(parts, all_numbers, changes.num_masks, grids)
 
     def _size(self, learned: Coefficients) -> int:
-        classes = len(self._classes)
-        return round_coefficients(learned, "coded", self._store.backbone, classes).nbytes
+        backbone, classes = self._store.backbone, len(self._classes)
+        return len(round_coefficients(learned, "coded", backbone, classes).content)
 
     def _head(self, learned: Coefficients) -> list[Tensor]:
         """The weights (f, K) of a readout, and perhaps its bias (K,)."""

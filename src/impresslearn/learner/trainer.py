@@ -3,8 +3,6 @@
 No task is committed before it is learned to its end; what all tasks share of its features may be.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time
@@ -62,8 +60,7 @@ from impresslearn.training.progress import Progress
 MAX_EXCESS, MAX_TRIALS = 0.1, 4
 # A task whose final loss is below this share of the loss by chance has learned something.
 CHANCE_LOSS_RATIO = 0.98
-# JSON values that a caller keeps in a task's history.
-Note = Mapping[str, Any]
+Note = Mapping[str, Any]  # JSON values that a caller keeps in a task's history
 # One for each mask or task; None draws them from the learner's seed and the names.
 Seeds = Sequence[int] | int | None
 
@@ -168,10 +165,8 @@ class Trainer:
         task, note = store.tasks.stored(name), _checked_note(note)
         name = task.name
         if task.role == "basis":
-            raise InputError(
-                f"{name!r} is a basis task: its mask is one that other tasks combine and never "
-                "changes; learn the new data as a task of another name"
-            )
+            line = f"{name!r} is a basis task: other tasks combine its mask, so it never changes"
+            raise InputError(f"{line}; learn the new data as a task of another name")
         (seed,) = self._seeds([f"{name} {task.version + 1}"], seed)
         examples, seen = training_examples(backbone, data, self.preprocessing, self._closed_form)
         classes = grown_classes(task.classes, seen, backbone.most_classes)
@@ -244,10 +239,8 @@ class Trainer:
             examples = checked_examples(backbone, labelled, self.preprocessing)
             seen = classes_of(examples.labels)
             if set(seen) != set(stored.classes):
-                raise InputError(
-                    f"the examples of task {given!r} must have all its classes, "
-                    f"{stored.classes}, and no others; they have {seen}"
-                )
+                line = f"the examples of task {given!r} must have all its classes"
+                raise InputError(f"{line}, {stored.classes}, and no others; they have {seen}")
             targets = readouts.targets_of((examples, stored.classes))
             tables[stored.name] = readouts.features_of(store, examples, 0, True), targets
         store.commit_class_map(tables)

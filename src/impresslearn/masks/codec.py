@@ -22,8 +22,6 @@ numbers of equal parts, and moves each row and column a few times to the class t
 uses floats and may end elsewhere on another machine; the decoder reads the classes from the stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise, product

@@ -196,7 +196,6 @@ class PrunedMask:
     classes: tuple[Label, ...] = ()
 
 
-# Gradients are on here, whatever mode the caller is in.
 @torch.inference_mode(False)
 @clear_calls
 def prune(

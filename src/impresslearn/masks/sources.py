@@ -10,8 +10,6 @@ Draws use NumPy's Philox stream of integers, the same on every machine and versi
 keeps nothing but the seeds.
 """
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Sequence, Sized
 from functools import lru_cache
@@ -135,8 +133,7 @@ def draw_masks(
                 raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
             mask = disjoint_mask(layers, count, seed, number - start, kernels=kernels)
         masks.append(packed_mask(f"{source}-{number}", mask, layers, "random", recipe))
-    # The shares of a layer take as much memory as its weights.
-    _shares.cache_clear()
+    _shares.cache_clear()  # they take as much memory as the weights
     return masks
 
 

@@ -5,8 +5,6 @@ Sparsity is the fraction of zeros, in [0, 1). `uniform` gives every layer the sa
 layers (the head above all) keep more, with the total kept exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, get_args
 

@@ -4,8 +4,6 @@ A run is one method with one combination of its settings on one seed. Runs are i
 cache each finished run is a file, so a call that was stopped goes on with the missing runs.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import os
@@ -26,7 +24,7 @@ from impresslearn.checks import (
     imported,
     shown,
 )
-from impresslearn.errors import InputError, error_prefix, warn_caller
+from impresslearn.errors import InputError, error_prefix, print_line, warn_caller
 from impresslearn.methods.comparison import Comparison, Run, label_of
 from impresslearn.methods.evaluation import (
     Evaluation,
@@ -35,7 +33,6 @@ from impresslearn.methods.evaluation import (
     check_tasks,
     evaluate,
     images_of,
-    print_line,
 )
 from impresslearn.methods.run_cache import digest, load_run, save_run
 from impresslearn.streams import Task
@@ -189,10 +186,8 @@ def _planned_runs(
         tasks = check_tasks(stream(seed) if callable(stream) else stream)
         others, evaluated = _split(tasks, largest, evaluate_on)
         if largest > len(others) or not evaluated:
-            raise InputError(
-                f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}, "
-                f"{len(evaluate_on or ())} of them in evaluate_on"
-            )
+            line = f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}"
+            raise InputError(f"{line}, {len(evaluate_on or ())} of them in evaluate_on")
         streams[seed] = others, evaluated
     planned = []
     for label, entry in methods.items():

@@ -5,8 +5,6 @@ of the seed. Means have intervals from five seeds on; with fewer seeds the table
 values (`impresslearn.statistics`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations

@@ -11,10 +11,7 @@ accuracy on every task, in the order of learning, after i tasks; row 0 is the st
 So task j (0 to T - 1) is learned in the rows from j + 1 on.
 """
 
-from __future__ import annotations
-
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +25,7 @@ from cachetools import LRUCache, cached
 from impresslearn.checks import check_integer, check_number, clear_calls
 from impresslearn.data import Examples
 from impresslearn.data.conversion import users_code
-from impresslearn.errors import InputError, error_prefix, visible
+from impresslearn.errors import InputError, error_prefix, print_line
 from impresslearn.streams import Task, from_arrays
 from impresslearn.streams.stream import LabelledData
 from impresslearn.tables import Table, format_value, table_of
@@ -281,10 +278,8 @@ def check_method(method: Any) -> None:
         raise InputError(f"a method is an object, not a class: give {method.__name__}(...)")
     for verb in ("learn_task", "predict"):
         if not callable(getattr(method, verb, None)):
-            raise InputError(
-                "a method needs learn_task(name, data) and predict(inputs, task); "
-                f"{type(method).__name__} has no {verb}"
-            )
+            line = "a method needs learn_task(name, data) and predict(inputs, task)"
+            raise InputError(f"{line}; {type(method).__name__} has no {verb}")
 
 
 def images_of(method: Any, examples: int) -> int | None:
@@ -293,11 +288,6 @@ def images_of(method: Any, examples: int) -> int | None:
     if not isinstance(recipe, Recipe):
         return None
     return recipe.total_steps(examples) * recipe.batch_for(examples)
-
-
-def print_line(line: str) -> None:
-    """Prints progress to standard error."""
-    print(visible(line), file=sys.stderr, flush=True)
 
 
 def _bytes_of(test: LabelledData) -> int:
@@ -344,10 +334,8 @@ def _measured(method: Any, task: Task, test: LabelledData, ask: Ask) -> dict[str
             answers = ask(method, task.name, test.inputs_at(places))
         for name, values in answers.items():
             if values.shape != labels.shape:
-                raise InputError(
-                    f"{place}: predict of {kind} must give labels of shape {labels.shape} for "
-                    f"{len(labels)} inputs, got shape {values.shape}"
-                )
+                line = f"{place}: predict of {kind} must give labels of shape {labels.shape}"
+                raise InputError(f"{line} for {len(labels)} inputs, got shape {values.shape}")
             right = values == labels if name in ("class_il", "task_il") else values
             parts.setdefault(name, []).append(right)
     return {name: float(np.concatenate(each).mean()) for name, each in parts.items()}

@@ -192,7 +192,7 @@ class FineTuning(ReadOnlySettings):
             stored = round_statistics(
                 self.backbone, phase.statistics, self.precision, weights, examples
             )
-            statistics, breakdown["statistics"] = stored.values, stored.nbytes
+            statistics, breakdown["statistics"] = stored.values, len(stored.content)
         total = sum(breakdown.values())
         self._views[name] = TaskView(weights, statistics, len(classes))
         self._infos[name] = TaskInfo(name, "learned", classes, 0, total, breakdown)

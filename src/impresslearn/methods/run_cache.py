@@ -6,8 +6,6 @@ edit changes the digest and a comment does not. Installed code (this package, to
 its name only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

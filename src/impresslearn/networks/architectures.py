@@ -9,8 +9,6 @@ built as those who train it build it: norms with weights and running statistics,
 a bias. `linear` is nothing but a head, over features that were computed before.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise

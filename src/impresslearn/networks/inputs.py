@@ -1,7 +1,5 @@
 """Validates data against the backbone, and prepares it, before anything is learned from it."""
 
-from __future__ import annotations
-
 import copy
 import math
 from contextlib import suppress
@@ -30,16 +28,12 @@ from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
 from impresslearn.networks.backbone import attributes_of
 
-# float32 holds every integer below.
-LARGEST_ID = 2**24
-# Standard deviations of inputs that need no warning.
-USUAL_DEVIATIONS = 0.1, 3.0
-# Examples of a task from which its scale is measured.
-LOOKED_AT = 1000
+LARGEST_ID = 2**24  # float32 holds every integer below
+USUAL_DEVIATIONS = 0.1, 3.0  # standard deviations of inputs that need no warning
+LOOKED_AT = 1000  # examples of a task from which its scale is measured
 # Inputs of the check of passes, and how far logits may be apart, as a share of the largest.
 PASSED, PASSED_SINGLE, PASSED_HALF = 4, 2e-3, 5e-2
-# What the last weights are multiplied by, to tell probabilities from logits.
-LARGE = 1e4
+LARGE = 1e4  # what the last weights are multiplied by, to tell probabilities from logits
 # Prepared examples of a task and its classes.
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 

@@ -40,8 +40,7 @@ THIRDS: tuple[Part, ...] = ("q", "k", "v")
 NO_LAYER = "{} has no maskable layer; expected an nn.Linear or nn.Conv in it"
 HeadKind = Literal["shared", "own"]
 TunedKind = Literal["norm", "bias"]
-# The kinds of small parameters.
-TUNED: tuple[TunedKind, ...] = get_args(TunedKind)
+TUNED: tuple[TunedKind, ...] = get_args(TunedKind)  # the kinds of small parameters
 
 
 @dataclass(frozen=True)

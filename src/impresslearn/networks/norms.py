@@ -12,8 +12,6 @@ Instance norms normalise in prediction as in learning, under every policy: by th
 statistics, or by the input at hand if they keep none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple

@@ -32,8 +32,7 @@ from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
 Weights = dict[str, Tensor]
-# Inputs per forward pass, at most.
-BATCH = 1024
+BATCH = 1024  # inputs per forward pass, at most
 # Numbers in the inputs of a pass: 42 images of 3 x 64 x 64. Larger passes leave the processor's
 # caches, which costs a convolutional network several times the time of small ones.
 PASS_NUMBERS = 2**19

@@ -7,8 +7,6 @@ on every machine: the polar method (Marsaglia and Bray, 1964) on NumPy's Philox 
 torch's normal numbers (version 1, in the oldest records) differ between versions and processors.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Callable, Collection, Sequence
@@ -44,12 +42,10 @@ INIT_VERSION = 2
 RESERVED = frozenset({"name", "seed", "init", "gain", "init_version", "head"})
 # Pairs drawn at a time: their arrays fit the cache. The numbers do not depend on it.
 CHUNK = 2**14
-# The part of Philox's counter for weights; random masks have 0, disjoint masks 1.
-STREAM = 2
+STREAM = 2  # the part of Philox's counter for weights; random masks have 0, disjoint masks 1
 LOG_2 = 0.6931471805599453
 SQRT_HALF = 0.7071067811865476
-# Of the logarithm's series, whose first term left out is below 1e-19 of the first.
-TERMS = 12
+TERMS = 12  # of the logarithm's series, whose first term left out is below 1e-19 of the first
 
 BUILT_IN = (lenet_300_100, linear, resnet18, resnet20, resnet50)
 _builders: dict[str, Callable[..., nn.Module]] = {each.__name__: each for each in BUILT_IN}

@@ -1,7 +1,5 @@
 """Bounded work for the server's threads, and counts of what it did."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

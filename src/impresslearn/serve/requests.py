@@ -1,7 +1,5 @@
 """Requests and answers of the server, JSON or .npy; every error is a status and a line."""
 
-from __future__ import annotations
-
 import io
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The FastAPI application: its settings, its routes, their answers and who may ask."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -90,7 +88,7 @@ def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
     """The answer; where another file has taken the store's place, from that one."""
 
     @wraps(answer)
-    def answered(self: Service, *given: Any, **named: Any) -> Any:
+    def answered(self: "Service", *given: Any, **named: Any) -> Any:
         learner = self.learner
         try:
             return answer(self, *given, **named)

@@ -35,12 +35,10 @@ from impresslearn.files import reason_of
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 8
-# Seconds: SQLite counts milliseconds in 32 bits.
-LONGEST_WAIT = 1e6
+LONGEST_WAIT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
 # Nanoseconds after which a file's time has moved on for certain, if it is written once more.
 SETTLED = 50_000_000
-# Seconds that a fork waits for each connection.
-FORK_LOCK_TIMEOUT = 10.0
+FORK_LOCK_TIMEOUT = 10.0  # seconds that a fork waits for each connection
 FULL = "cannot write {where}: the disk is full; nothing was changed"
 FOREIGN = "{where} is not an impresslearn store, or its start is damaged"
 BUSY = (

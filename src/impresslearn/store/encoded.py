@@ -1,7 +1,5 @@
 """Tasks that travel between machines, as rows of a store and a digest of what they stand on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 All tasks of a store share coordinates of features, which the first task gives.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +44,7 @@ def learn_profile(
     head = head_of(backbone, view.weights)
     if head is not None and head[0].numel() != features.shape[1]:
         return None  # the head moves over positions: its classes have no directions
-    index_of = {label: index for index, label in enumerate(run.classes)}
-    targets = encode_labels(run.examples.labels[places], index_of).to(features.device)
+    targets = encode_labels(run.examples.labels[places], run.classes).to(features.device)
     stored_space = store.space
     space = stored_space or _first_space(store, features, targets)
     if space is None:
@@ -67,8 +64,7 @@ def _first_space(store: Any, features: Tensor, targets: Tensor) -> FeatureSpace 
         return None
     number, projection = store.rows.last_projection()
     if projection is not None and (projection.num_masks or not projection.residual):
-        # It is of features under masks.
-        number, projection = 0, None
+        number, projection = 0, None  # it is of features under masks
     added = None
     if projection is None and features.shape[1] > MOST_FEATURES:
         if len(features) < COMPONENTS:

@@ -1,7 +1,5 @@
 """Batches whose rows belong to several tasks: readouts of the same features share one pass."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ safetensors record per tensor, or on request only the seed; either way the rebui
 the fingerprint that was written.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from itertools import chain
@@ -27,8 +25,7 @@ from impresslearn.store.database import Database, checksum
 READERS: dict[Any, Any] = {"getitem": operator.getitem, "getattr": getattr}
 # Logits of an input that are probed, a size that is free, and how many numbers go in at most.
 PROBED, PROBED_SIZE, LARGEST_PROBE = 8, 32, 2**20
-# How far probed logits may be apart, as a share of the largest.
-TOLERANCE = 0.02
+TOLERANCE = 0.02  # how far probed logits may be apart, as a share of the largest
 
 
 def describe(backbone: Backbone) -> dict[str, Any]:

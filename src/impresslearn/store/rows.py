@@ -1,7 +1,5 @@
 """Reads and writes the rows of a store: tasks, masks, projections and what is there once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3
@@ -41,10 +39,8 @@ from impresslearn.store.tasks import (
 )
 from impresslearn.tables import Table, table_of
 
-# Tasks in the table of a notebook.
-SHOWN = 50
-# Tasks that are kept decoded.
-DECODED_TASKS = 4096
+SHOWN = 50  # tasks in the table of a notebook
+DECODED_TASKS = 4096  # tasks that are kept decoded
 BATCH = 1000
 LATEST = 2**62  # beyond any version of a task
 CLASS_MAP = "class map"  # the name of the class map among what a store has once

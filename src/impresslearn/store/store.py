@@ -55,8 +55,7 @@ from impresslearn.store.tasks import (
     to_json,
 )
 
-# Memory for the effective weights of the tasks used last.
-CACHE_BYTES = 96 * 1024**2
+CACHE_BYTES = 96 * 1024**2  # memory for the effective weights of the tasks used last
 
 
 class Store:
@@ -326,7 +325,6 @@ class Store:
         unwritten = [self._bank.packed(place) for place in range(count, len(self._bank))]
         rows.add_masks(count, [*unwritten, *further])
 
-    # Autograd rejects tensors made in inference mode.
     @torch.inference_mode(False)
     def _adopt(self, position: int, mask: PackedMask) -> None:
         """Puts a committed mask at its position; it may be there already."""
@@ -343,10 +341,7 @@ class Store:
     def _with_profile(
         self, row: TaskRow, draft: StoredTask, view: TaskView, run: TrainingRun, precision: str
     ) -> TaskRow:
-        """Adds the task's norm statistics and the profile of its training inputs.
-
-        Raises TrainingError where its outputs are not finite.
-        """
+        """Adds norm statistics and a profile. Raises TrainingError for outputs not finite."""
         backbone, statistics = self.backbone, None
         if run.phase.statistics is not None and backbone.has_task_statistics:
             gathered = run.phase.statistics
@@ -365,10 +360,8 @@ class Store:
         outputs = view.outputs(backbone, inputs)
         numbers = [outputs, *(statistics.values.values() if statistics else ())]
         if not all(values.isfinite().all() for values in numbers):
-            raise TrainingError(
-                f"task {row.name!r} is not kept: its predictions or norm statistics are NaN or "
-                "infinite; try a smaller learning rate or scaled inputs"
-            )
+            line = f"task {row.name!r} is not kept: NaN or infinite predictions or norm statistics"
+            raise TrainingError(f"{line}; try a smaller learning rate or scaled inputs")
         profile: Any = None
         if self.profiles_features:
             profile = learn_profile(self, view, run, profiled, places)

@@ -1,7 +1,5 @@
 """Files that hold a store: saved whole or not at all, opened, described and compacted."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -266,7 +264,6 @@ def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
             old.execute("PRAGMA journal_mode = DELETE").fetchone()
             old.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
-            # Any other file that is in the way has no log.
-            if "locked" in str(error):
+            if "locked" in str(error):  # any other file that is in the way has no log
                 raise StoreBusyError(f"{path} is open elsewhere; close it there first") from None
         yield

@@ -18,7 +18,7 @@ from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams.draws import draw_angles, draw_class_groups, hold_out, seeded
 from impresslearn.streams.pixels import Pixels, flip_and_shift, image_task, permute_pixels, rotate
 from impresslearn.streams.stream import Stream
-from impresslearn.streams.torchvision import channels_first, load_cifar100, load_mnist
+from impresslearn.streams.torchvision import channels_first, load_images
 
 # Mean and standard deviation of pixels in [0, 1]: of all digits, and of the training images.
 DIGITS_MEAN, DIGITS_STD = (0.3053,), (0.3761,)
@@ -28,8 +28,7 @@ CIFAR_MEAN, CIFAR_STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 DIGITS_TEST = 0.25
 CIFAR_SUBSET = "cifar100-subset.npz"
 
-# Training and test images.
-Splits = tuple[Pixels, Pixels]
+Splits = tuple[Pixels, Pixels]  # training and test images
 
 
 @clear_calls
@@ -131,7 +130,7 @@ def split_cifar100(
     # Settings are checked before anything is read: the order does not depend on the names.
     preprocessing = Preprocessing(mean=mean, std=std)
     groups = draw_class_groups(range(100), tasks, classes_per_task, seed, classes)
-    splits = _cifar_subset(Path(root)) if subset else load_cifar100(root, download)
+    splits = _cifar_subset(Path(root)) if subset else load_images("CIFAR100", root, download)
     train, test = (replace(part, preprocessing=preprocessing) for part in splits)
     # Alphabetical, whatever the order in which an archive lists its names.
     class_names = classes_of(train.labels)
@@ -181,7 +180,7 @@ def _digits(seed: int) -> Splits:
 def mnist_splits(root: str | Path, download: bool) -> Splits:
     """All of MNIST, upright."""
     preprocessing = Preprocessing(mean=MNIST_MEAN, std=MNIST_STD)
-    train, test = load_mnist(root, download)
+    train, test = load_images("MNIST", root, download)
     return replace(train, preprocessing=preprocessing), replace(test, preprocessing=preprocessing)
 
 

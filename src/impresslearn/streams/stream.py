@@ -122,10 +122,8 @@ def _part(task: Task, fraction: float, seed: int, held_out: bool) -> LabelledDat
         left, held = hold_out(examples.labels, fraction, seed, "validation")
         lost = np.setdiff1d(examples.labels, examples.labels[left]).tolist()
         if lost:
-            raise InputError(
-                f"validation={fraction:g} of {len(examples)} examples leaves none of class "
-                f"{lost[0]!r} to learn from; hold out fewer"
-            )
+            line = f"validation={fraction:g} of {len(examples)} examples leaves none to learn from"
+            raise InputError(f"{line} of class {lost[0]!r}; hold out fewer")
     if held_out:
         return replace(examples.subset(held), augment=None)
     return examples.subset(left)

@@ -19,6 +19,7 @@ from torch import Tensor
 from impresslearn.errors import MissingDataError, MissingDependencyError
 from impresslearn.streams.pixels import Pixels
 
+FOLDERS = {"MNIST": "MNIST/raw", "CIFAR100": "cifar-100-python"}  # as torchvision has them
 _declared: list[torch.library.Library] = []  # schemas live as long as the Library object
 
 
@@ -61,18 +62,8 @@ def channels_first(images: np.ndarray) -> Tensor:
     return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
 
 
-def load_mnist(root: str | Path, download: bool) -> tuple[Pixels, Pixels]:
-    """MNIST from ROOT/MNIST/raw: 60,000 and 10,000 images of 28x28."""
-    return _load("MNIST", Path(root), Path("MNIST", "raw"), download)
-
-
-def load_cifar100(root: str | Path, download: bool) -> tuple[Pixels, Pixels]:
-    """CIFAR-100 from ROOT/cifar-100-python: 50,000 and 10,000 of 32x32, labels as fine names."""
-    return _load("CIFAR100", Path(root), Path("cifar-100-python"), download)
-
-
-def _load(name: str, root: Path, folder: Path, download: bool) -> tuple[Pixels, Pixels]:
-    """A data set of torchvision; a local copy is used without touching the network."""
+def load_images(name: str, root: str | Path, download: bool) -> tuple[Pixels, Pixels]:
+    """MNIST or CIFAR100, training and test; a local copy is used without touching the network."""
     data_set: Callable[..., Any] = getattr(import_torchvision("torchvision.datasets"), name)
     try:
         train, test = data_set(root, train=True, download=download), data_set(root, train=False)
@@ -80,10 +71,9 @@ def _load(name: str, root: Path, folder: Path, download: bool) -> tuple[Pixels, 
         reason = " ".join(str(error).split()) or type(error).__name__
         reason = reason.split(" You can use download=True")[0]
         advice = "" if download else ", or pass download=True"
-        raise MissingDataError(
-            f"no usable {name} in {root / folder} ({reason}): put its files there or point root "
-            f"at a copy{advice}"
-        ) from error
+        line = f"no usable {name} in {Path(root, FOLDERS[name])} ({reason})"
+        advised = f"put its files there or point root at a copy{advice}"
+        raise MissingDataError(f"{line}: {advised}") from error
     return _pixels(train), _pixels(test)
 
 

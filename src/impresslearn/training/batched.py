@@ -7,8 +7,6 @@ stacked weights of all networks pass through `torch.vmap` where they can, and nu
 up to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -32,8 +30,7 @@ from impresslearn.training.progress import Progress, silent
 
 # Bytes that tasks side by side may take, approximately: many small networks fill a GPU.
 MEMORY = 2 * 1024**3
-# More than this gain nothing on a CPU, and leave its cache.
-MOST_ON_CPU = 16
+MOST_ON_CPU = 16  # more than this gain nothing on a CPU, and leave its cache
 # Copies of the weights in memory: stacked, with gradients, and about as much in activations.
 COPIES = 6
 STATES = 4  # a parameter, its gradient and two moments of Adam

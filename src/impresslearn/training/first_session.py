@@ -1,7 +1,5 @@
 """First-session adaptation: the whole network is trained once, before the first task."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -16,8 +14,7 @@ from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, Weights, with_head
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-# The head starts from zeros, and learns faster than the pretrained weights.
-HEAD_RATE = 10.0
+HEAD_RATE = 10.0  # the head starts from zeros, and learns faster than the pretrained weights
 FIRST_SESSION_RECIPE = Recipe(
     optimizer="adamw",
     lr=0.0005,

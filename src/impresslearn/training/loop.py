@@ -171,8 +171,7 @@ def fit(
                 if progress.write is not None:
                     progress.write(progress.title, step + 1, {"loss": mean, "learning_rate": rate})
             advance()
-    # The last step comes after the last look at a loss.
-    for parameter in parameters:
+    for parameter in parameters:  # the last step comes after the last look at a loss
         if not torch.isfinite(parameter).all():
             raise TrainingError(f"parameters became NaN or infinite; {advice}")
     losses = torch.stack(recent, dim=-1).reshape(-1, len(recent))

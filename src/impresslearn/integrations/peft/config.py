@@ -1,7 +1,5 @@
 """The settings of an adapter of PEFT, and PEFT's word for the method."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 

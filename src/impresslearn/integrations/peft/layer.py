@@ -4,8 +4,6 @@ The layer runs as it is, with W + W ⊙ Σ_t α_t M^t in place of W. Adapters th
 add up.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -198,9 +196,7 @@ def _maskable(module: nn.Module, name: str) -> MaskableLayer:
         )
     weight = module.weight
     if not (isinstance(weight, Tensor) and weight.is_floating_point()):
-        raise InputError(
-            f"the weights of {name} are quantised; masks need floating-point weights, "
-            "load the model without quantisation"
-        )
+        line = f"the weights of {name} are quantised; masks need floating-point weights"
+        raise InputError(f"{line}, load the model without quantisation")
     shape = tuple(weight.t().shape if part else weight.shape)
     return MaskableLayer(f"{name}.weight", shape, part)

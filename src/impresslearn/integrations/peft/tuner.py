@@ -1,7 +1,5 @@
 """What PEFT calls to put adapters on a network, and the registration of the method."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import zlib
