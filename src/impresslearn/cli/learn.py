@@ -145,7 +145,10 @@ class Learning:
         return "updated"
 
     def _check_accuracy(self, name: str, examples: "Examples | StreamedExamples") -> None:
-        """Raises TrainingError where a task of four fifths of these gets too few others right."""
+        """Tries the task on a fifth of its examples, without having learned these.
+
+        Raises TrainingError where too few are right, as with labels at random.
+        """
         import numpy as np
 
         from impresslearn.learner import ImpressLearner

@@ -43,6 +43,7 @@ PRODUCT_BYTES = 256 * 2**20  # limit on the bytes of the products per mask
 class KnownTask:
     """A task that inputs may belong to, read and unpacked only when it is needed.
 
+    - name, num_classes: of the task.
     - view: makes it ready to compute.
     - profile: what its own inputs look like, None if nothing is known.
     - mixture: gives its coefficients if it is nothing but a mixture of masks; None otherwise.

@@ -175,6 +175,7 @@ def feature_profile(
     """The profile of a task with features (n, f) and class indices (n,); None for too few of them.
 
     - directions: (K, d) of its head, zeros without.
+    - max_bytes: of the profile.
     - is_first: whether the space was learned from these features.
     """
     coordinates, num_classes = space.coordinates(features), len(directions)

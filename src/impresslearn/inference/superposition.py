@@ -28,6 +28,7 @@ LogitsLoss = Callable[[Tensor], Tensor]  # a loss of logits (n, num_classes)
 class Superposition:
     """The weighted sum of tasks' weights, differentiable in the tasks' shares of every layer.
 
+    - backbone, bank: the network and its masks.
     - tasks: mixtures of masks without residual, or layer name -> weights of tasks that are none.
     - num_classes: the most classes of any task.
     - shared: norm statistics that all tasks share, or None.

@@ -128,6 +128,7 @@ def task_profile(
 ) -> TaskProfile:
     """The profile of a task.
 
+    - view: the task, ready to compute.
     - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`; `Features` save the passes.
     - logits: its outputs (n, K) on them, finite.
     """
