@@ -93,14 +93,21 @@ def test_images(photos: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Block 1 downloads a network.
     names = run_guide("docs/guide/text", tmp_path, monkeypatch, blocks=[0, 2, 3])
-    learner, served, tokens = (names[name] for name in ("learner", "served", "tokens"))
-    asked = tokens(["is my card blocked", "move money to my brother", "how much do i have"])
+    import transformers
+
+    learner, served = names["learner"], names["served"]
+    asked = ["is my card blocked", "move money to my brother", "how much do i have"]
     assert list(served.predict(asked, "bank")) == ["card", "transfer", "balance"]
     assert torch.equal(served.logits(asked, "bank"), learner.logits(asked, "bank"))
     assert learner.infer_task(asked).best == "bank"
-    asked["input_ids"][0, 0] = 10**6
+    assert served.preprocessing == learner.preprocessing
+    tokens = dict(served.prepare(asked).named)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(names["folder"])
+    theirs = tokenizer(asked, padding=True, return_tensors="pt")
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in tokens.items())
+    tokens["input_ids"][0, 0] = 10**6
     with pytest.raises(InputError, match="cannot take") as caught:
-        served.predict(asked, "bank")
+        served.predict(tokens, "bank")
     assert "\n" not in str(caught.value)
 
 

@@ -142,6 +142,15 @@ def over(module: nn.Module) -> il.ImpressLearner:
     return il.ImpressLearner(il.adapt(module), progress=False, **QUIET).add_random_masks(2)
 
 
+def words() -> il.Preprocessing:
+    """A preprocessing of text that knows two words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made = Tokenizer(models.WordLevel({"[UNK]": 0, "my": 1, "card": 2}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return il.Preprocessing(tokenizer=made)
+
+
 def write_files(learner: il.ImpressLearner) -> None:
     """The files of the commands, in the present folder."""
     X, Y = blobs()
@@ -159,6 +168,8 @@ def write_files(learner: il.ImpressLearner) -> None:
     labelled = "\n".join(f"{row},{label}" for row, label in zip(rows, Y, strict=True))
     texts = {
         "notes.txt": "notes",
+        "damaged.json": '{"model": 3}',
+        "text.csv": "text,label\nmy card,a\nmy pin,b\n",
         "table.csv": f"{header},label\n{labelled}\n",
         "words.csv": f"{header},label\n" + labelled.replace("1", "x"),
         "nolabel.csv": "\n".join([header, *rows]),
@@ -227,7 +238,7 @@ def namespace() -> dict[str, Any]:
     silent = {"progress": False, **QUIET}
     own: dict[str, Any] = {
         "X": X, "Y": Y, "data": data, "nan": nan, "stream": stream, "tasks": tasks, "mlp": mlp(),
-        "learner": learner, "network": learner.backbone,
+        "learner": learner, "network": learner.backbone, "text": words(),
         "empty": il.ImpressLearner(small_network(), **silent),
         "wild": il.ImpressLearner(small_network(), **silent | {"task_recipe": wild}),
         "small": il.ImpressLearner(small_network(), **silent, **coded),

@@ -208,4 +208,5 @@ def adapted(module: str | None, shape: Any, settings: dict[str, Any]) -> "Backbo
     from impresslearn.networks import adapt
 
     network = shared.load_module(module)
-    return None if network is None else adapt(network, **{"input_shape": shape} | settings)
+    given: dict[str, Any] = {"input_shape": shape or None, **settings}  # () is of text
+    return None if network is None else adapt(network, **given)

@@ -72,7 +72,7 @@ def as_examples(
         data = image_folder(Path(data), layout)
     if isinstance(data, Examples):
         # The inputs are floats by now: only the flags know what they came as.
-        checked = pair(data.inputs, data.labels)
+        checked = pair(data.inputs, data.labels, layout)
         pixels, integers = data.pixels or checked.pixels, data.integers or checked.integers
         return replace(checked, augment=data.augment, pixels=pixels, integers=integers)
     if isinstance(data, StreamedExamples):
@@ -81,11 +81,11 @@ def as_examples(
         data = _dataset_of(data)
     of_rows = hasattr(data, "column_names") and hasattr(data, "with_format")
     if of_rows and not isinstance(data, Mapping):
-        return _of_rows(data)
+        return _of_rows(data, layout)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return _from_dataset(data, memory_limit, workers, layout)
     if isinstance(data, (tuple, list)) and len(data) == 2:
-        return pair(data[0] if layout is None else layout.ordered(data[0]), data[1])
+        return pair(data[0], data[1], layout)
     size = f" of {len(data)} parts" if isinstance(data, (tuple, list)) else ""
     raise InputError(
         "data must be a pair (inputs, labels), a Dataset, the path of an image folder or "
@@ -94,7 +94,7 @@ def as_examples(
     )
 
 
-def _of_rows(data: Any) -> Examples:
+def _of_rows(data: Any, layout: Preprocessing | None) -> Examples:
     """A data set of Hugging Face, plain or streamed: rows are dictionaries with a label column."""
     rows = list(data.with_format(None))
     if not rows:
@@ -105,7 +105,7 @@ def _of_rows(data: Any) -> Examples:
     if len(others) > 1:
         with users_code(lambda: f"the columns {', '.join(others)} are not numbers"):
             inputs = {name: torch.tensor(values) for name, values in columns.items()}
-    return pair(inputs, [row[label] for row in rows])
+    return pair(inputs, [row[label] for row in rows], layout)
 
 
 def label_and_others(
@@ -143,7 +143,7 @@ def _dataset_of(loader: DataLoader) -> Any:
     return data
 
 
-def pair(inputs: Any, labels: Any) -> Examples:
+def pair(inputs: Any, labels: Any, layout: Preprocessing | None = None) -> Examples:
     """Inputs and labels that belong together by their positions."""
     index: Any = getattr(inputs, "index", None)
     other: Any = getattr(labels, "index", None)
@@ -151,6 +151,7 @@ def pair(inputs: Any, labels: Any) -> Examples:
     if indexed and not index.equals(other) and set(index) == set(other):
         line = "inputs and labels have one index in two orders; give labels.loc[inputs.index]"
         raise InputError(f"{line}, or both as arrays if their rows belong together")
+    inputs = inputs if layout is None else layout.ordered(inputs)
     values, pixels, integers = to_tensor_and_dtype_kind(inputs)
     known = label_array(labels)
     if len(values) != len(known):

@@ -218,7 +218,7 @@ class StreamedExamples:
     workers: int = 0
     pixels: bool = False
     augment: Augmentation | None = None
-    steps: tuple[Callable[[Tensor], Tensor], ...] = ()
+    steps: tuple[Callable[[Tensor], Any], ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -297,6 +297,9 @@ def raw(values: Any) -> Tensor:
         held = f" of {type(array.flat[0]).__name__.strip('_')}" if array.ndim and array.size else ""
     except (TypeError, ValueError, RuntimeError):
         held = " whose parts are not numbers or differ in shape"
+    if held == " of str" and array.ndim == 1:
+        line = "give the learner il.Preprocessing(tokenizer=…), or `new` --prepare tokenizer=…"
+        raise InputError(f"these inputs are text; {line}")
     line = f"inputs must be a numeric tensor or array, without labels, got {kind}{held}"
     raise InputError(f"{line}; load files and make numbers of words first") from None
 
@@ -359,7 +362,8 @@ def _numbers_of_table(table: Any) -> np.ndarray:
             raise InputError(
                 f"row {row + 1}, column {shorten(str(name))!r} holds {shorten(str(cells[row]))!r}, "
                 "expected a number and no text; fill what is missing, and encode words, dates and "
-                "categories as numbers, as with pandas.get_dummies"
+                "categories as numbers, as with pandas.get_dummies; sentences need "
+                "il.Preprocessing(tokenizer=…)"
             ) from None
     return np.stack(columns, axis=1)
 

@@ -57,7 +57,7 @@ class FileReader:
         with reading(path) as path:
             if path.is_dir():
                 return as_examples(image_folder(path, self.layout))
-            return as_examples(self._arrays(path, labelled=True))
+            return as_examples(self._arrays(path, labelled=True), layout=self.layout)
 
     def inputs(self, path: str | Path) -> Examples:
         """Inputs, with the names of their files or their row numbers from 1 in place of labels.
@@ -73,7 +73,7 @@ class FileReader:
             else:
                 array, _ = self._arrays(path, labelled=False)
                 names = [str(row) for row in range(1, len(array) + 1)]
-                examples = as_examples((array, names))
+                examples = as_examples((array, names), layout=self.layout)
         if isinstance(examples, StreamedExamples):
             raise InputError(f"the {len(files)} images do not fit in memory; give some at a time")
         return replace(examples, labels=np.array(names))
@@ -107,7 +107,8 @@ class FileReader:
             names = [composed(name.strip()) for name in header]
             label, others = label_and_others(names, self.label_column, labelled)
             # Labels stay texts: as numbers 1e5 and 100000 would be one class. "nan" may be one.
-            layout |= {"dtype": {label: str}, "keep_default_na": False, "low_memory": False}
+            texts: Any = {label: str} if self.layout.tokenizer is None else str
+            layout |= {"dtype": texts, "keep_default_na": False, "low_memory": False}
             frame = pandas.read_csv(path, names=names, header=0, **layout)
             if not isinstance(frame.index, pandas.RangeIndex):  # of spare cells pandas makes names
                 raise InputError(f"rows have more cells than the {len(names)} of the first line")
@@ -117,8 +118,10 @@ class FileReader:
         if self.layout.columns is None and label is None and all(map(is_number, others)):
             raise InputError(f"the first line must name the columns, it has {some(others)}")
         self.columns = tuple(others)
-        numbers = raw(self.layout.ordered(frame[others])).float()
-        return numbers, None if label is None else _labels_of(frame[label])
+        inputs = self.layout.ordered(frame[others])
+        if self.layout.tokenizer is None:
+            inputs = raw(inputs).float()
+        return inputs, None if label is None else _labels_of(frame[label])
 
 
 def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:

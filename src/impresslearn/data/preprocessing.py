@@ -35,6 +35,7 @@ from impresslearn.data.examples import (
     raw,
     to_tensor_and_dtype_kind,
 )
+from impresslearn.data.text import checked_tokenizer, tokens_of
 from impresslearn.errors import InputError
 
 Numbers = float | Sequence[float]
@@ -71,6 +72,11 @@ class Preprocessing:
       False for other numbers, so that uint8 is refused; None (the default) scales uint8 only.
     - `columns`: names of a table's columns in the order of the inputs. DataFrames and files with
       these names may have them in any order. None by default.
+    - `tokenizer`: of text: the path of a tokenizer.json, its content or a `tokenizers.Tokenizer`.
+      Inputs are then a list or one column of sentences, which a network takes as the arguments
+      `input_ids` and `attention_mask`. None by default.
+    - `max_length`: tokens of a sentence, after which it is cut; by default as the tokenizer says,
+      else 512.
 
     Raises InputError for sizes out of range, numbers that are not finite, and a std below 1e-30.
     """
@@ -81,6 +87,8 @@ class Preprocessing:
     size: int | None = None
     pixels: bool | None = None
     columns: Sequence[str] | None = field(default=None, repr=False, compare=False)
+    tokenizer: Any = None
+    max_length: int | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -97,6 +105,8 @@ class Preprocessing:
         if self.columns is not None:
             names = _items("columns", self.columns, '["age", "weight"]')
             checked["columns"] = tuple(check_name(name, "a column") for name in names)
+        if self.tokenizer is not None:
+            checked["tokenizer"] = checked_tokenizer(self.tokenizer, self.max_length)
         vars(self).update(checked)
 
     @classmethod
@@ -161,20 +171,24 @@ class Preprocessing:
             values[name] = list(value) if isinstance(value, tuple) else value
         if self.columns is None:
             del values["columns"]  # so that settings without columns are equal to recorded ones
+        if self.tokenizer is None:
+            del values["tokenizer"], values["max_length"]
         return values
 
-    def apply(self, inputs: Any) -> Tensor:
-        """Raw inputs as the network takes them, in a new float tensor.
+    def apply(self, inputs: Any) -> Tensor | Inputs:
+        """Raw inputs as the network takes them, in a new float tensor, or the tokens of text.
 
-        - `inputs`: (n, ...) numbers, or a table with the names of `columns`.
+        - `inputs`: (n, ...) numbers, or a table with the names of `columns`; sentences.
         """
         return self.prepare(*to_tensor_and_dtype_kind(self.ordered(inputs)))
 
     def ordered(self, inputs: Any) -> Any:
-        """A table with its columns in the order of `columns`, or the pixels of Pillow's images.
+        """A table with its columns in the order of `columns`, pixels of Pillow's images, or tokens.
 
         Anything else comes back as it is.
         """
+        if self.tokenizer is not None:
+            return tokens_of(inputs, self.tokenizer, self.max_length)
         images: Any = [inputs] if hasattr(inputs, "getbands") else inputs
         if getattr(images, "dtype", None) == np.dtype(object):  # a column
             images = images.tolist()
@@ -209,8 +223,10 @@ class Preprocessing:
         self._check_kind(examples.pixels)
         return replace(examples, steps=(*examples.steps, self.apply))
 
-    def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Tensor:
+    def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Any:
         """Prepares the inputs of `Examples`, whose flags are `pixels` and `integers`."""
+        if self.tokenizer is not None:
+            return tokens_of(values, self.tokenizer, self.max_length)
         values = one_tensor(values)
         self._check_kind(pixels)
         if self.pixels and not pixels:

@@ -64,7 +64,7 @@ class TaskModel:
         backbone, raw = self.backbone, self.preprocessing
         dtype = torch.uint8 if raw is not None and raw.pixels else backbone.input_dtype
         if example is not None:
-            inputs = as_network_inputs(example)
+            inputs = as_network_inputs(example if raw is None else raw.ordered(example))
             backbone.check_inputs(inputs if raw is None else raw.apply(example))
             if len(inputs) == 0:
                 raise InputError("example holds no input; expected a batch (n, ...) of one or more")
@@ -85,8 +85,8 @@ class ExportedTask(nn.Module):
 
     The module is in evaluation mode, shares no tensor with the backbone, requires no gradients and
     is on the backbone's device. Its inputs have the backbone's input_dtype, or are raw where the
-    task has a preprocessing (uint8 for pixels, floats otherwise). The logits are bit-identical to
-    the learner's for a batch of up to 1024 inputs.
+    task has a preprocessing (uint8 for pixels, the tokens of text, floats otherwise). The logits
+    are bit-identical to the learner's for a batch of up to 1024 inputs.
 
     Attributes: task (its name), classes (its labels) and networks, the network with the task's
     weights in it (several for a readout, whose logits are added).
@@ -100,7 +100,8 @@ class ExportedTask(nn.Module):
         self.networks = nn.ModuleList(merged_network(task, weights) for weights in every)
         self._reader, self._flattens = backbone.logits_reader, backbone.flattens
         self._copies = backbone.spec is None  # a user's module may change its inputs in place
-        self._preprocessing, self._dtype = task.preprocessing, backbone.input_dtype
+        raw, self._dtype = task.preprocessing, backbone.input_dtype
+        self._preprocessing = None if raw is None or raw.tokenizer is not None else raw
         self.eval().requires_grad_(False)
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:

@@ -271,6 +271,8 @@ def sizes_of(
     inputs = next(iter(tasks.values())).inputs_at(np.array([0]))
     shape = preprocessing.shape if preprocessing is not None else None
     most = max(len(classes_of(task.labels)) for task in tasks.values())
+    if preprocessing is not None and preprocessing.tokenizer is not None:
+        return (), most
     return shape or one_tensor(inputs)[0].shape, most
 
 

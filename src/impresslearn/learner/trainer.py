@@ -207,6 +207,8 @@ class Trainer:
         networks = readouts.networks_of(store, self.settings, store.rows.last_projection()[1])
         # Labels do not count: one for all inputs makes examples of them.
         given = inputs.data if isinstance(inputs, Prepared) else inputs
+        if self.preprocessing is not None and given is inputs:
+            given = self.preprocessing.ordered(given)
         given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given
         first = given.tensors[0] if isinstance(given, Inputs) else raw(given)
         data: Any = given, np.zeros(first.shape[:1], dtype=np.int64)

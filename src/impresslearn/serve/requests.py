@@ -17,6 +17,7 @@ from impresslearn.errors import InputError, StoreError, UnknownTaskError, visibl
 
 JSON, NPY = "application/json", "application/x-npy"
 MAX_LISTS = 250_000
+MAX_TEXTS = 1000  # each takes as much memory as the longest
 logger = logging.getLogger("impresslearn.serve")
 STATUS = {UnknownTaskError: 404, InputError: 422, StoreError: 503, ClientDisconnect: 400}
 ERRORS = (*STATUS, HTTPException, RequestValidationError, Exception)
@@ -25,9 +26,13 @@ ERRORS = (*STATUS, HTTPException, RequestValidationError, Exception)
 def as_array(values: Any) -> Any:
     """Nested lists or an array as an array (n, ...) of real numbers in native byte order.
 
-    Inputs of several tensors are an object, name -> lists. Raises InputError for rows of different
-    lengths and for anything but numbers.
+    Inputs of several tensors are an object, name -> lists. A list of texts becomes an array of
+    objects. Raises InputError for rows of different lengths and for anything else.
     """
+    if isinstance(values, list) and values and all(isinstance(each, str) for each in values):
+        if len(values) > MAX_TEXTS:
+            raise InputError(f"takes at most {MAX_TEXTS:,} texts; send them in parts")
+        return np.array(values, dtype=object)  # NumPy's texts all take the room of the longest
     if isinstance(values, dict) and values:
         arrays = {name: as_array(rows) for name, rows in values.items()}
         if len({len(array) for array in arrays.values()}) > 1:
@@ -39,7 +44,7 @@ def as_array(values: Any) -> Any:
         raise InputError("must be lists of numbers, all rows of one length") from None
     # numpy takes strings and objects too, and torch takes no float128.
     if array.dtype.kind not in "iuf" or array.itemsize > 8:
-        raise InputError("must be real numbers of up to 64 bits, not text or objects")
+        raise InputError("must be real numbers of up to 64 bits, or a list of texts")
     if not array.ndim or not array.size:
         raise InputError(f"must be rows (n, ...) of numbers, got shape {array.shape}")
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

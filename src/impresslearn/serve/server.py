@@ -23,6 +23,7 @@ from torch import Tensor
 from impresslearn import __version__
 from impresslearn.checks import check_integer, check_kind, clear_calls
 from impresslearn.data import Inputs, Prepared
+from impresslearn.data.text import shown_settings
 from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
@@ -141,7 +142,7 @@ class Service:
     def ready(self) -> Answer:
         """What is served; fails if the store cannot be read."""
         learner, preprocessing = self.learner, self.learner.preprocessing_
-        settings = None if preprocessing is None else preprocessing.settings()
+        settings = None if preprocessing is None else shown_settings(preprocessing.settings())
         counts = {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
         return {**self.health(), "preprocessing": settings, **counts}
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from impresslearn import __version__
 from impresslearn.checks import check_choice, check_integer, composed
+from impresslearn.data.text import shown_settings
 from impresslearn.errors import InputError, StoreBusyError, StoreError, StoreFullError
 from impresslearn.files import check_place, new_file, reason_of
 from impresslearn.kernels.compiling import forkable_lock
@@ -157,6 +158,7 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
     with closing(Database(path, readonly=True)) as database:
         totals = {name: int(database.rows(sql)[0][0] or 0) for name, sql in _TOTALS.items()}
         head = json.loads(database.content("meta", "head"))
+        head["settings"]["preprocessing"] = shown_settings(head["settings"]["preprocessing"])
         return {"path": str(path), **head, "file_bytes": os.path.getsize(path), **totals}
 
 
