@@ -3,7 +3,7 @@
 A record says what it shows:
 - figures: kind (box, bar, line, heatmap), title, x, y, group, where; reference: rows that are drawn
   as lines across, and chance; points: keys that make a point in place of x; log_x; order: of the
-  groups; names: of methods here; note: below the title; value and text: of a heatmap's cells
+  groups; names, settings: as in shown.toml; note: below the title; value, text: of a heatmap
 - tables: title, where, columns and values (means), or header and rows_verbatim
 """
 
@@ -93,7 +93,7 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
     names = {**NAMES, **figure.get("names", {})}
     for place, rows in groups_of(chosen(inside, figure.get("where", {}), [x, y]), keys):
         mark = {group: names.get(place[0], place[0]), x: float(rows[x].mean())}
-        for setting in set(SHOWN["settings"]).intersection(place):
+        for setting in {*SHOWN["settings"], *figure.get("settings", ())}.intersection(place):
             mark["label"] = f"{mark[group]}, {setting}"
         summary, n = mean_of(rows, y)
         marks.append(mark | mark_of(y, summary) | {"over": n})
