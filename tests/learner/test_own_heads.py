@@ -50,15 +50,6 @@ def test_a_mixture_is_where_an_untrained_network_starts() -> None:
 
 
 @pytest.mark.parametrize("code", [{}, {"precision": "coded", "bit_price": 0.01}])
-def test_a_head_starts_from_the_readout_of_the_network(code: Any) -> None:
-    one_step = Recipe(lr=1e-6, epochs=0, min_steps=1)
-    for start, right in ({"start": "network"}, True), ({"start": "mixture"}, False):
-        learner = learner_of(task_recipe=one_step, **start, **code)
-        learner.learn_task("three", data_of("three"))
-        assert (learner.score(data_of("three"), "three") > 0.9) == right
-
-
-@pytest.mark.parametrize("code", [{}, {"precision": "coded", "bit_price": 0.01}])
 def test_norm_statistics_are_folded_into_the_norms(code: Any) -> None:
     """What was gathered in training is part of the task; the shared statistics stay as they are."""
     settings: dict[str, Any] = {"tune": ("norm",)} | code

@@ -87,7 +87,6 @@ def trainable_numbers(
     previous: Coefficients | None = None,
     budget: Budget | None = None,
     head: bool = True,
-    head_start: Sequence[Tensor] = (),
 ) -> Trainable:
     """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
@@ -100,7 +99,6 @@ def trainable_numbers(
     - budget: of bytes. The price of bits rises and falls while the numbers are trained, so that
       their code ends near it; in the end it is rounded down to fit.
     - head: whether the task's own head, where it has one, is among the numbers.
-    - head_start: what a new task's own head starts from, (features, K) and (K,); zeros by default.
 
     Raises InputError for a bank without masks where they are needed, and for previous numbers of
     another kind than the settings give.
@@ -111,8 +109,7 @@ def trainable_numbers(
         _check_same_kind(backbone, spec, previous)
         parts, num_masks = previous.parts, previous.num_masks
     layouts = layouts_of(parts, backbone, num_masks, num_classes)
-    places = parts, num_masks, layouts
-    groups = _leaves(backbone, bank, spec, *places, seed, previous, head_start)
+    groups = _leaves(backbone, bank, spec, parts, num_masks, layouts, seed, previous)
     is_sparse = spec.parametrisation.is_sparse
     # At its full price from the first step, a mixture shrinks to zeros before it is of any use.
     # Numbers that start from a pretrained network, or from a learned task, are useful at once.
@@ -236,7 +233,6 @@ def _leaves(
     layouts: Sequence[Sequence[TensorLayout]],
     seed: int,
     previous: Coefficients | None,
-    head_start: Sequence[Tensor],
 ) -> list[Any]:
     """The leaves of the optimisation: one object for all dense tensors, and one per sparse part."""
     is_coded, device = spec.bit_price is not None, backbone.device
@@ -244,8 +240,6 @@ def _leaves(
     kept = grouped(previous.grids, layouts) if previous and previous.grids else None
     for number, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
         initial = previous.numbers[number] if previous else ()
-        if isinstance(part, Head) and not previous:
-            initial = tuple(head_start)
         initial_grids = kept[number] if kept else ()
         if part.is_sparse:
             sparse.append(part.integers(backbone, seed, initial, initial_grids))

@@ -41,7 +41,7 @@ from impresslearn.inference.feature_scores import profile_share
 from impresslearn.inference.unknown import largest_profile_bytes
 from impresslearn.learner.presets import LearnerSettings
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import TrainingData, are_pixels, some_inputs, spread_places
+from impresslearn.networks.inputs import TrainingData, are_pixels, some_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store import Store, StoredTask
 from impresslearn.store.tasks import label_map_bytes
@@ -57,9 +57,6 @@ ROOMY, UNEXPLAINED = 2000, 230
 # The temporary head learns at the rate of the changes times this and the RMS weight of the readout.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # inverse temperatures of the logits
-
-# Examples of which a head that is trained with the network starts from the readout.
-MOST_FOR_START = 5000
 
 # How far given features may be from the network's own, as a share of the largest feature.
 LARGEST_DIFFERENCE = 0.02
@@ -180,25 +177,6 @@ def features_of(store: Store, examples: Data, num_masks: int, residual: bool) ->
             f"features, but gets {features.shape[1]} per input; a readout needs a linear one"
         )
     return features
-
-
-def head_start(store: Store, data: TrainingData) -> tuple[Tensor, ...]:
-    """The frozen network's readout, for a task's own head to start from; () if it cannot have one.
-
-    A head that starts from zeros sends gradients of no use through the network and distorts its
-    features before it has learned to read them. Source: Kumar et al. 2022.
-    """
-    examples, classes = data
-    head = store.backbone.own_head
-    if head is None:
-        return ()
-    some = examples.subset(spread_places(len(examples), MOST_FOR_START))
-    try:
-        features = features_of(store, some, 0, True)
-    except UnreadableFeaturesError:
-        return ()
-    targets, bias = targets_of((some, classes)), len(head.shapes) == 2
-    return ReadoutFit(features, targets, len(classes), projection=None, bias=bias).exact()
 
 
 def _features_in(view: TaskView, store: Store, examples: Data) -> Tensor:

@@ -331,9 +331,6 @@ class Trainer:
             statistics = store.statistics(task.replaced)
             if not head:
                 previous = without_readout(previous)
-        start: tuple[Tensor, ...] = ()
-        if head and previous is None and settings.start == "network":
-            start = readouts.head_start(store, task.data)
         source = to_batches(examples, classes, backbone.device)
         phase = TrainingPhase.begin(backbone, store.shared, statistics)
         recipe, progress = settings.task_recipe, self.progress(f"task {task.name}")
@@ -352,7 +349,6 @@ class Trainer:
             previous=previous,
             budget=budget,
             head=head,
-            head_start=start,
         )
         return training, numbers
 
