@@ -123,7 +123,7 @@ RIVALS = [
     ("LoRA on images, coded", "image-network", ON_IMAGES, {"method": "LoRA, coded"}, PRETRAINED),
     ("linear probe on images", "image-network", ON_IMAGES, INT4, PRETRAINED),
     ("LoRA on sentences", "sentences", ON_SENTENCES, {"method": "LoRA, coded"}, IN_2000),
-    ("BitFit", "sentences", ON_SENTENCES, {"method": "BitFit"}, IN_2000),
+    ("BitFit", "sentences", ON_SENTENCES, {"method": "BitFit, coded"}, IN_2000),
     ("linear probe on sentences", "sentences", ON_SENTENCES, INT4, IN_2000),
     ("linear probe per", "sentences", ON_CUSTOMERS, INT4, IN_500),
     ("PCA and linear", "customers", ON_DIGITS, PCA, LEARNED),
