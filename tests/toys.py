@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
+from typer.testing import CliRunner
 
 from impresslearn import (
     Backbone,
@@ -21,6 +22,7 @@ from impresslearn import (
     methods,
     random_bank,
 )
+from impresslearn.cli.app import app
 from impresslearn.data import Examples, Preprocessing
 from impresslearn.data.file_reader import FileReader
 from impresslearn.errors import InputError
@@ -173,6 +175,18 @@ def in_a_new_process(*arguments: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
+
+
+def invoke(*arguments: object) -> Any:
+    """What a command printed and how it ended, run in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def run(*arguments: object) -> str:
+    """What a command prints that must end well."""
+    result = invoke(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
 
 
 class Pairs(Dataset):

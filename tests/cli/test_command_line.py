@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from impresslearn.cli import main, shared
 from impresslearn.cli.app import app
 from impresslearn.errors import InputError, StoreBusyError, UnknownTaskError, visible
+from toys import run
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
@@ -39,7 +39,7 @@ def test_help_lists_the_commands_in_under_half_a_second():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_a_command_parses(name):
-    text = " ".join(CliRunner().invoke(app, [name, "--help"]).stdout.split())
+    text = " ".join(run(name, "--help").split())
     example = re.search(r"Example: impresslearn (.*?) (?:Arguments|Options):", text)
     words = shlex.split(example[1])
     assert words[0] == name
@@ -68,33 +68,25 @@ def running(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "line"),
+    ("error", "status", "line", "out"),
     [
-        (UnknownTaskError("no task\n 'x\x1b'"), 1, "error: no task 'x\\x1b'\n"),
-        (OSError(28, "No space left"), 5, "error: No space left\n"),
-        (KeyboardInterrupt(), 130, ""),
+        (UnknownTaskError("no task\n 'x\x1b'"), 1, "error: no task 'x\\x1b'\n", ""),
+        (OSError(28, "No space left"), 5, "error: No space left\n", ""),
+        (KeyboardInterrupt(), 130, "", ""),
+        (StoreBusyError("in use"), 4, "error: in use\n", '{"error": "in use", "exit_status": 4}\n'),
     ],
 )
-def test_an_error_is_one_line(running, capsys, error, status, line):
+def test_an_error_is_one_line_and_with_json_an_object(
+    running, monkeypatch, capsys, error, status, line, out
+):
     def fail():
         raise error
 
+    monkeypatch.setattr(sys, "argv", ["impresslearn", "learn", "s", *["--json"] * bool(out)])
     with pytest.raises(SystemExit) as caught:
         running(fail)
     assert caught.value.code == status
-    assert capsys.readouterr() == ("", line)
-
-
-def test_with_json_an_error_is_an_object_on_one_line(running, monkeypatch, capsys):
-    def fail():
-        raise StoreBusyError("s is in use")
-
-    monkeypatch.setattr(sys, "argv", ["impresslearn", "learn", "s", "--json"])
-    with pytest.raises(SystemExit):
-        running(fail)
-    said = capsys.readouterr()
-    assert said.out == '{"error": "s is in use", "exit_status": 4}\n'
-    assert said.err == "error: s is in use\n"
+    assert capsys.readouterr() == (out, line)
 
 
 def test_warnings_are_one_line_and_waiting_threads_sleep(running, monkeypatch, capsys):

@@ -3,29 +3,22 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 import impresslearn as il
 from impresslearn.cli import demo
-from impresslearn.cli.app import app
-
-
-def run_demo_command(*arguments):
-    return CliRunner().invoke(app, ["demo", *map(str, arguments)])
+from toys import invoke, run
 
 
 def test_an_unwritable_folder_is_reported_before_the_work(monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("it began"))
     (tmp_path / "file").write_text("")
-    assert run_demo_command("--out", tmp_path / "file").exit_code == 2
-    assert isinstance(run_demo_command("--out", tmp_path / "file" / "demo").exception, OSError)
+    assert invoke("demo", "--out", tmp_path / "file").exit_code == 2
+    assert isinstance(invoke("demo", "--out", tmp_path / "file" / "demo").exception, OSError)
 
 
 @pytest.mark.nightly
 def test_the_real_demo(tmp_path):
-    done = run_demo_command("--out", tmp_path)
-    assert done.exit_code == 0
-    lines = [line.split() for line in done.stdout.splitlines()]
+    lines = [line.split() for line in run("demo", "--out", tmp_path).splitlines()]
     assert lines[-1] == ["Report:", str(tmp_path / "report.html")]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "cdn." not in page  # it loads nothing

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from test_store_commands import run
 
 import impresslearn as il
 from impresslearn.errors import InputError
 from impresslearn.export import export_task
+from toys import run
 
 QUICK = ("--network", "widths=[32,24]", "--set", 'recipe={"epochs":0,"min_steps":40}')
 TASKS = ["basis", "task 1", "task 2"]

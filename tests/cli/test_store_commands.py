@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import impresslearn as il
 from impresslearn.cli import shared
-from impresslearn.cli.app import app
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.learner.presets import CANDIDATES
-from toys import blobs
+from toys import blobs, invoke, run
 
 QUICK = 'recipe={"epochs":0,"min_steps":100,"batch_size":32}'
 NEW = ("--network", "widths=[24,12]", "--set", "sparsity=0.7", "--set", QUICK)
@@ -32,16 +30,6 @@ def write(path, seed, part=slice(0, 96)):
     inputs, labels = blobs(seed, count=160)
     np.savez(path, inputs=inputs[part].numpy(), labels=labels[part].numpy())
     return path
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def run(*arguments):
-    result = invoke(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
 
 
 def run_json(*arguments):

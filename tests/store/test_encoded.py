@@ -3,12 +3,11 @@
 import pickle
 
 import torch
+from storekit import INPUTS
 
 import impresslearn as il
 from impresslearn.errors import InputError
 from toys import blobs, few_labels, lenet, mlp, quick_learner
-
-INPUTS = blobs(0)[0]
 
 
 def base(seed: int = 0) -> il.ImpressLearner:

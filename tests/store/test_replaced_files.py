@@ -87,10 +87,6 @@ def test_what_cannot_be_copied_is_one_line(path, tmp_path):
     text.write_text("no store")
     refused("is not an impresslearn store", backup_store, text, copy, error=StoreError)
     assert not copy.exists()
-    backup_store(path, copy)
-    with il.open_store(copy) as held:
-        held.predict(INPUTS, "first")
-        refused("open elsewhere", backup_store, path, copy, error=StoreError, overwrite=True)
 
 
 def updated(base: Path, place: Path, number: int) -> Path:

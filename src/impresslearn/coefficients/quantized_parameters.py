@@ -113,14 +113,12 @@ class QuantizedParameters:
         """
         grids = self._steps_and_offsets()
         step, offset = self._spread(grids)
-        values = offset + step * rounded_to_zero(self._exact(), dead_zone)
+        exact = (self._speeds * self._numbers).clamp(-LARGEST, LARGEST)
+        values = offset + step * rounded_to_zero(exact, dead_zone)
         return parts_of(values, self._shapes), [Grid(*pair) for pair in grids.t().tolist()]
 
     def _steps_and_offsets(self) -> Tensor:
         return rounded_steps(self._start * torch.stack([self._steps.exp(), 1 + self._offsets]))
-
-    def _exact(self) -> Tensor:
-        return (self._speeds * self._numbers).clamp(-LARGEST, LARGEST)
 
     def _spread(self, values: Tensor) -> Tensor:
         """(..., tensors) to (..., numbers): the value of each tensor at each of its numbers."""

@@ -151,7 +151,10 @@ class Preprocessing:
         columns = values.reshape(-1, 1)
         if not one_scale and values.dim() > 1:
             channels = values.movedim(1, -1).flatten(0, -2)
-            columns = channels if _differ_in_scale(channels) else columns
+            largest = channels.abs().amax(dim=0)
+            # A quarter of the columns, or the smallest of a few.
+            small = largest.quantile(0.25, interpolation="lower")
+            columns = channels if small < SCALE_RATIO * largest.max() else columns
         stds, means = torch.std_mean(columns, dim=0, correction=0)
         # A column that does not vary here, but for rounding, is measured by its value.
         varies = stds > FLOAT_STEP * means.abs()
@@ -310,12 +313,6 @@ def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
         raise InputError(f"inputs of shape {given} cannot be given the shape {shape}; {hint}")
     # Not len(inputs), which would fix the size of the batch in an exported program.
     return inputs.reshape(inputs.shape[0], *shape)
-
-
-def _differ_in_scale(values: Tensor) -> bool:
-    """Whether a quarter of the columns, or the smallest of a few, lie far below the largest."""
-    largest = values.abs().amax(dim=0)
-    return bool(largest.quantile(0.25, interpolation="lower") < SCALE_RATIO * largest.max())
 
 
 def _check_precision(raw_inputs: Tensor) -> None:

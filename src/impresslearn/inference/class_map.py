@@ -97,7 +97,10 @@ class ClassMap:
         for (name, each), means in zip(tasks.items(), all_means, strict=True):
             own = _directions(_centred(*each, roots)[1], len(means), factor)
             levels = torch.cat([means - present.centre, own]) / present.steps
-            codes[name] = len(means), _coded(levels)
+            whole = levels.flatten().round().clamp(-DIGITS * LARGEST, DIGITS * LARGEST)
+            digits = whole.long().numpy()
+            high = (digits + DIGITS // 2) // DIGITS  # mostly 0, which costs next to nothing
+            codes[name] = len(means), encode_levels([high, digits - DIGITS * high])
         extended = replace(present, covariance=covariance, count=count, codes=codes)
         return cls.decode(extended.encode())  # as a store keeps it
 
@@ -191,13 +194,6 @@ def _directions(within: Tensor, classes: int, factor: Tensor) -> Tensor:
         scaled = (DIRECTIONS_WEIGHT * most).sqrt()[:, None] * turned[:DIRECTIONS]
         own[: len(scaled)] = torch.linalg.solve_triangular(factor, scaled, upper=False, left=False)
     return own
-
-
-def _coded(levels: Tensor) -> bytes:
-    """Means in steps, rounded. Most high digits are 0 and cost next to nothing."""
-    whole = levels.flatten().round().clamp(-DIGITS * LARGEST, DIGITS * LARGEST).long().numpy()
-    high = (whole + DIGITS // 2) // DIGITS
-    return encode_levels([high, whole - DIGITS * high])
 
 
 def _table(features: Tensor, roots: bool) -> Tensor:

@@ -131,7 +131,11 @@ def compare(
     check_choice("backend", backend, BACKENDS)
     if cache is not None and not isinstance(cache, (str, os.PathLike)):
         raise InputError(f"cache must be the path of a folder, got {shown(cache)}")
-    planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis, evaluate_on)
+    chosen = range(check_integer("seeds", seeds, 1)) if isinstance(seeds, int) else seeds
+    checked = [check_seed(seed) for seed in chosen]
+    if not checked or len(set(checked)) < len(checked):
+        raise InputError(f"seeds must be a number or different seeds, got {seeds!r}")
+    planned = _planned_runs(methods, stream, checked, basis, evaluate_on)
     evaluations: dict[int, Evaluation] = {}
     jobs = []
     for number, run in enumerate(planned):
@@ -220,15 +224,6 @@ def _split(
             raise InputError(f"evaluate_on has {name!r}, but the stream has no task of this name")
     others = [task for task in tasks if task.name not in evaluate_on]
     return others, [by_name[name] for name in evaluate_on]
-
-
-def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
-    if isinstance(seeds, int):
-        return list(range(check_integer("seeds", seeds, 1)))
-    checked = [check_seed(seed) for seed in seeds]
-    if not checked or len(set(checked)) < len(checked):
-        raise InputError(f"seeds must be a number or different seeds, got {seeds!r}")
-    return checked
 
 
 def _check_training(planned: Sequence[PlannedRun], shown: bool) -> None:

@@ -93,8 +93,10 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     def get_delta_weight(self, adapter: str) -> Tensor:
         """W ⊙ Σ_t α_t M^t, as the weight is laid out, differentiable in α."""
         weight = self._frozen
-        bits, frozen = self._bits(self.impress_key[adapter], weight.device), self._layer.of(weight)
-        change = mix_layers([bits], [self.coefficients(adapter)], [frozen])[0]
+        name = _buffer(self.impress_key[adapter])
+        bits = getattr(self, name).to(weight.device)
+        setattr(self, name, bits)
+        change = mix_layers([bits], [self.coefficients(adapter)], [self._layer.of(weight)])[0]
         return change.t() if self._layer.part == "transposed" else change
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
@@ -138,11 +140,6 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     def _with(self, names: Sequence[str]) -> Tensor:
         """The weight with some adapters in it."""
         return self._frozen + sum(map(self.get_delta_weight, names))
-
-    def _bits(self, key: MaskKey, device: torch.device) -> Tensor:
-        bits = getattr(self, _buffer(key)).to(device)
-        setattr(self, _buffer(key), bits)
-        return bits
 
     def _move_adapter_to_device_of_base_layer(
         self, adapter_name: str, device: torch.device | None = None

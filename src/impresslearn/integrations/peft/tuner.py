@@ -51,7 +51,11 @@ class ImpressModel(BaseTuner):
             super().inject_adapter(model, adapter_name, *args, **kwargs)
             self._check_masks(adapter_name)
         except Exception as error:
-            self._take_off(adapter_name)
+            for name, layer in _layers(self.model, adapter_name).items():
+                layer.delete_adapter(adapter_name)
+                if not layer.impress_alpha:  # no other adapter is left
+                    parent, _, last = name.rpartition(".")
+                    setattr(self.model.get_submodule(parent), last, layer.get_base_layer())
             if isinstance(error, ValueError) and not isinstance(error, ImpressLearnError):
                 names = [name for name, part in model.named_modules() if isinstance(part, MASKABLE)]
                 line = f"PEFT: {reason_of(error).rstrip('.')}; target_modules may be {names[:8]}"
@@ -157,14 +161,6 @@ class ImpressModel(BaseTuner):
             elif place not in key:  # else it is a buffer of bytes
                 raise InputError(f"the saved adapter covers other layers than {adapter_name!r}")
         return super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
-
-    def _take_off(self, adapter_name: str) -> None:
-        """Removes a half-added adapter; layers without any other adapter are unwrapped."""
-        for name, layer in _layers(self.model, adapter_name).items():
-            layer.delete_adapter(adapter_name)
-            if not layer.impress_alpha:
-                parent, _, last = name.rpartition(".")
-                setattr(self.model.get_submodule(parent), last, layer.get_base_layer())
 
 
 def _layers(model: nn.Module, adapter_name: str) -> dict[str, ImpressLayer]:
