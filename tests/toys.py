@@ -112,10 +112,11 @@ def mlp(hidden: int = 16, classes: int = 3, inputs: int = FEATURES) -> nn.Sequen
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
-def few_labels(module: nn.Sequential, **settings: Any) -> ImpressLearner:
-    """A silent learner of readouts over a network like `mlp`."""
-    backbone = adapt(module, head="own", input_shape=(module[0].in_features,))
-    return ImpressLearner.from_preset(backbone, "few_labels", progress=False, **settings)
+def few_labels(network: nn.Sequential | Backbone, **settings: Any) -> ImpressLearner:
+    """A silent learner of readouts over a backbone, or a module like `mlp`."""
+    if not isinstance(network, Backbone):
+        network = adapt(network, head="own", input_shape=(network[0].in_features,))
+    return ImpressLearner.from_preset(network, "few_labels", progress=False, **settings)
 
 
 CODED = {"precision": "coded", "bit_price": 0.05}

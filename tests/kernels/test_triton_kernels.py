@@ -4,7 +4,6 @@ The interpreter must be chosen before Triton is first imported, so that `test_mi
 process of its own.
 """
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,19 @@ from test_mix_kernels import DTYPES, PER_UNIT, check_sums, draw, each_view, grad
 from impresslearn.kernels import mix, reference
 from toys import in_a_new_process
 
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
-)
 
-
-@needs_triton
 @pytest.mark.nightly
 def test_in_the_interpreter():
+    pytest.importorskip("triton")
     tests = str(Path(__file__).with_name("test_mix_kernels.py"))
     arguments = ("-m", "pytest", "-p", "no:cacheprovider", tests)
     assert " passed" in in_a_new_process(*arguments, TRITON_INTERPRET="1")
 
 
-@needs_triton
 @pytest.mark.parametrize("weight", ["fp32", "fp16", "bf16"])
 def test_compiles_for_a_gpu_that_is_not_there(weight, tmp_path, monkeypatch):
     """The interpreter knows no types and no layouts; the compiler needs no device."""
-    import triton
+    triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 

@@ -16,7 +16,7 @@ from impresslearn.coefficients import readout
 from impresslearn.export import export_task
 from impresslearn.learner import readouts
 from models import Named, padded, seeded
-from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused
+from toys import ConvNet, blobs, few_labels, lenet, pictures, quick_learner, refused
 
 DATA = {"two": blobs(seed=1, classes=2, count=24), "four": blobs(seed=2, classes=4, count=48)}
 
@@ -38,10 +38,6 @@ def learner_of(masks: int = 3, **settings: Any) -> ImpressLearner:
     for seed in range(masks):
         learner.learn_basis(f"basis {seed}", blobs(seed=10 + seed, classes=3, count=60))
     return learner
-
-
-def few_labels(backbone: Backbone, **settings: Any) -> ImpressLearner:
-    return ImpressLearner.from_preset(backbone, "few_labels", progress=False, **settings)
 
 
 def features_of(learner: ImpressLearner, inputs: Tensor) -> np.ndarray:

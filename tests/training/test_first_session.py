@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import impresslearn as il
-from impresslearn.errors import InputError
+from toys import few_labels, refused
 
 RECIPE = il.Recipe(optimizer="adamw", lr=0.003, epochs=8, batch_size=64)
 
@@ -46,15 +46,11 @@ def networks():
     return before, after
 
 
-def learner_on(backbone):
-    return il.ImpressLearner.from_preset(backbone, "few_labels", progress=False, max_bytes=150)
-
-
 def test_tasks_of_other_classes_are_learned_better_in_as_few_bytes(networks):
     inputs, labels = digits(range(6, 10))
     scores = []
     for backbone in networks:
-        learner = learner_on(backbone).learn_task("a", (inputs[:40], labels[:40]))
+        learner = few_labels(backbone, max_bytes=150).learn_task("a", (inputs[:40], labels[:40]))
         assert learner.tasks_["a"].bytes <= 150
         scores.append(learner.score((inputs[40:], labels[40:]), "a"))
     assert scores[1] > scores[0] + 0.02
@@ -62,14 +58,14 @@ def test_tasks_of_other_classes_are_learned_better_in_as_few_bytes(networks):
 
 def test_a_store_keeps_the_adapted_network(networks, tmp_path):
     inputs, labels = digits(range(6, 10))
-    learner = learner_on(networks[1]).learn_task("a", (inputs[:40], labels[:40]))
+    learner = few_labels(networks[1], max_bytes=150).learn_task("a", (inputs[:40], labels[:40]))
     learner.save(tmp_path / "s.impress")
     loaded = il.load(tmp_path / "s.impress", module=Net())
     assert loaded.logits(inputs, "a").equal(learner.logits(inputs, "a"))
     drawn = il.create_backbone("lenet_300_100", widths=[20, 10], in_features=64, head="own")
     drawn = il.adapt_to(drawn, digits(range(6)), recipe={"epochs": 1}, progress=False)
-    learner = learner_on(drawn).learn_task("a", (inputs[:40], labels[:40]))
-    with pytest.raises(InputError, match="weights='seed' needs a network of create_backbone"):
-        learner.save(tmp_path / "t.impress", weights="seed")
+    learner = few_labels(drawn, max_bytes=150).learn_task("a", (inputs[:40], labels[:40]))
+    line = "weights='seed' needs a network of create_backbone"
+    refused(line, learner.save, tmp_path / "t.impress", weights="seed")
     learner.save(tmp_path / "t.impress")
     assert il.load(tmp_path / "t.impress").logits(inputs, "a").equal(learner.logits(inputs, "a"))
