@@ -86,7 +86,7 @@ def test_dictionaries_that_do_not_fit_are_one_line():
         (torch.zeros(3, 4), r"one row an example each, got \[3, 48\]"),
         (torch.zeros(48, 4, dtype=torch.uint8), "ids as int64 and pixels as floats"),
         (torch.full((48, 4), torch.nan), "NaN, infinite"),
-        (["a"] * 48, "must be a numeric tensor"),
+        (["a"] * 48, "these inputs are text"),
         (torch.full((48, 10), VOCABULARY), "index out of range"),
     ):
         refused(line, learner.learn_task, "a", (given | {"input_ids": ids}, labels))
