@@ -208,5 +208,5 @@ def adapted(module: str | None, shape: Any, settings: dict[str, Any]) -> "Backbo
     from impresslearn.networks import adapt
 
     network = shared.load_module(module)
-    given: dict[str, Any] = {"input_shape": shape or None, **settings}  # () is of text
+    given: dict[str, Any] = {"input_shape": shape or None, **settings}  # text has the shape ()
     return None if network is None else adapt(network, **given)

@@ -106,7 +106,12 @@ class Preprocessing:
             names = _items("columns", self.columns, '["age", "weight"]')
             checked["columns"] = tuple(check_name(name, "a column") for name in names)
         if self.tokenizer is not None:
+            scaled = checked["mean"] != 0 or checked["std"] != 1
+            if scaled or checked.keys() & {"shape", "size"}:
+                raise InputError("text has no shape, mean, std or size; leave them out")
             checked["tokenizer"] = checked_tokenizer(self.tokenizer, self.max_length)
+        elif self.max_length is not None:
+            raise InputError("max_length is the tokens of a sentence; give a tokenizer, too")
         vars(self).update(checked)
 
     @classmethod

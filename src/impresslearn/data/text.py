@@ -1,4 +1,4 @@
-"""Sentences as token ids, by a tokenizer of Hugging Face that is kept as its JSON text."""
+"""Sentences as token ids, from a Hugging Face tokenizer that is kept as its JSON text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from impresslearn.data.examples import Inputs, as_table
 from impresslearn.errors import InputError
 from impresslearn.files import reason_of
 
-MOST_TOKENS = 512  # of a sentence, where neither the tokenizer nor the caller says
+MOST_TOKENS = 512  # per sentence, unless the tokenizer or the caller sets a limit
 
 
 class TokenizerText(str):
@@ -62,7 +62,7 @@ def _tokenizer(text: str, max_length: int | None) -> Any:
 
 
 def tokens_of(values: Any, text: str, max_length: int | None) -> Any:
-    """Sentences as `Inputs(input_ids=…, attention_mask=…)`; what is tokenized stays as it is."""
+    """Sentences as `Inputs(input_ids=…, attention_mask=…)`; returns tokens unchanged."""
     if isinstance(values, (Inputs, Mapping)):
         return values
     values = as_table(values)

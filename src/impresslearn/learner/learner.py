@@ -540,7 +540,7 @@ class ImpressLearner(ReadOnlySettings):
     def _inference_arguments(
         self, inputs: Any, among: str | Sequence[str], shortlisted: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
-        """For `guess_task`: tasks, or a shortlist if it will do; prepared inputs; keywords."""
+        """The tasks (perhaps a shortlist), prepared inputs and keywords of `guess_task`."""
         store, values = self._store, self.prepare(inputs)
         shortlisted = shortlisted and among in ("all", "learned")
         if shortlisted and (few := store.index.shortlist(values, one_by_one)):
@@ -562,8 +562,8 @@ class ImpressLearner(ReadOnlySettings):
         if len(chosen) > MANY_COMPARED:
             warn_caller(
                 f"inputs are compared with {len(chosen):,} tasks one by one, which takes minutes; "
-                "name fewer tasks in among, or leave out method and among, which over a pretrained "
-                "network judges the nearest alone"
+                "name fewer in among; without method and among, a pretrained network judges only "
+                "the nearest"
             )
         known = []
         for task in chosen:

@@ -181,7 +181,7 @@ class FineTuning(ReadOnlySettings):
         TaskTraining(*task).fit(trainable)
         with torch.no_grad():
             (weights, size), head = trainable.result()
-            # A rounding step is of a column: of a class, where each has its own.
+            # Columns are classes: int8 to int4 have a rounding step for each column.
             columns = [values.t() for values in head.values()]
             rounded, head_size = rounded_tensors(columns, self.precision)
         weights = weights | dict(zip(head, [values.t() for values in rounded], strict=True))

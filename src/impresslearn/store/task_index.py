@@ -54,7 +54,7 @@ class _Means:
         self._release()
 
     def _release(self) -> None:
-        """Gives the memory of mapped rows back, which is read from the file when used again."""
+        """Lets the system drop mapped rows from memory; it reads them again when needed."""
         if self._mapped is not None and hasattr(self._mapped, "madvise"):  # Windows has none
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -95,7 +95,7 @@ class TaskIndex:
         self._filed = self._recent = _Means(np.empty(0, ROW))  # in the file, and not yet
         self._names: list[str | None] = []  # of each task; None for those that were removed
         self._gone: list[int] = []  # their places
-        self._odd: dict[int, str] = {}  # tasks that know no means, as those of few examples
+        self._unplaced: dict[int, str] = {}  # checksum and name of tasks without class means
 
     @torch.no_grad()
     def shortlist(
@@ -105,8 +105,8 @@ class TaskIndex:
 
         one_by_one: whether each input may be of another task.
 
-        A few tasks that do not recognise inputs by features are always among them. None if there
-        are few tasks, or many of that kind.
+        A few tasks without class means, such as tasks of few examples, are always among them.
+        None if there are few tasks in all, or many without class means.
         """
         store = self._store
         space = store.space
@@ -119,7 +119,7 @@ class TaskIndex:
             if not self._catch_up(space):
                 return None
             places = self._nearest_tasks(seen, one_by_one)
-            names = [str(self._names[place]) for place in places] + [*self._odd.values()]
+            names = [str(self._names[place]) for place in places] + [*self._unplaced.values()]
         if not isinstance(inputs, Features) and not backbone.normalises_by_batch:
             keys = frozen.feature_keys or ()
             inputs = Features(features, inputs, backbone.identity, keys, {})
@@ -154,17 +154,17 @@ class TaskIndex:
             self._read()
         query = "SELECT checksum, name FROM tasks WHERE current"
         names = {int.from_bytes(key, "little"): name for key, name in database.rows(query)}
-        self._odd = {key: names[key] for key in self._odd if key in names}
-        known = {*self._odd, *self._tasks()}
+        self._unplaced = {key: names[key] for key in self._unplaced if key in names}
+        known = {*self._unplaced, *self._tasks()}
         unknown = [key for key in names if key not in known]
         for begin in range(0, len(unknown), AT_ONCE):
-            if len(self._odd) > SHORTLIST:
+            if len(self._unplaced) > SHORTLIST:
                 return False
             new = unknown[begin : begin + AT_ONCE]
             added = [self._rows_of(key, names[key], space) for key in new]
             self._recent = _Means(np.concatenate([self._recent.rows, *added]))
             self._keep(names, max(WORTH_KEEPING, len(self._filed.tasks) // 8))
-        if len(self._odd) > SHORTLIST:
+        if len(self._unplaced) > SHORTLIST:
             return False
         self._keep(names, 1 if len(unknown) >= WORTH_KEEPING else WORTH_KEEPING)
         self._names = [names.get(key) for key in self._tasks()]
@@ -182,7 +182,7 @@ class TaskIndex:
         store = self._store
         task = store.tasks.stored(name)
         if not isinstance(task.profile, FeatureProfile):
-            self._odd[key] = name
+            self._unplaced[key] = name
             return np.empty(0, ROW)
         weights = store.view_once(task).weights
         directions = space.directions(head_of(store.backbone, weights), len(task.classes))
