@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from impresslearn.methods import compare as compare
     from impresslearn.methods import evaluate as evaluate
     from impresslearn.networks import Backbone as Backbone
+    from impresslearn.networks import BlockFeatures as BlockFeatures
     from impresslearn.networks import adapt as adapt
     from impresslearn.networks import create_backbone as create_backbone
     from impresslearn.networks import list_backbones as list_backbones
@@ -65,7 +66,7 @@ _NAMES = {
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
     "masks": "MaskBank random_bank",
     "methods": "FineTuning Hybrid SupSup class_incremental compare evaluate",
-    "networks": "Backbone adapt create_backbone list_backbones register_backbone",
+    "networks": "Backbone BlockFeatures adapt create_backbone list_backbones register_backbone",
     "training.first_session": "adapt_to",
     "training.loop": "Recipe",
 }

@@ -2,6 +2,7 @@
 
 from impresslearn.networks.backbone import Backbone as Backbone
 from impresslearn.networks.backbone import Mode as Mode
+from impresslearn.networks.block_features import BlockFeatures as BlockFeatures
 from impresslearn.networks.registry import adapt as adapt
 from impresslearn.networks.registry import create_backbone as create_backbone
 from impresslearn.networks.registry import list_backbones as list_backbones
