@@ -12,7 +12,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.cli import shared
-from impresslearn.errors import InputError, StoreError
+from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.learner.presets import CANDIDATES
 from toys import blobs, invoke, run
 
@@ -113,6 +113,22 @@ def test_a_task_that_fails_does_not_stop_the_others(folder, store, tmp_path, wor
     rows = list(map(json.loads, again.stdout.splitlines()))
     assert [row["status"] for row in rows] == ["failed", "learned"]
     assert "broken.npz" in rows[0]["error"]
+
+
+def test_a_task_of_random_labels_is_not_kept(folder, store, tmp_path):
+    inputs, labels = (part.numpy() for part in blobs(3, count=200))
+    random = np.random.default_rng(0).permutation(labels)
+    half = np.where(np.arange(200) % 2 == 0, labels, random)
+    for name, given in (("random", random), ("good", labels), ("half", half)):
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=given)
+    enough = ("--min-accuracy", 0.8)
+    line = error_of("learn", store, tmp_path / "random.npz", *enough, kind=TrainingError)
+    assert "of 40 held-out examples are right, at least 80.0% must be" in line
+    run("learn", store, tmp_path / "good.npz", *enough)
+    worse = f"good={tmp_path / 'half.npz'}"
+    line = error_of("learn", store, worse, "--update", "--only-if-better", kind=TrainingError)
+    assert "held-out examples are right" in line
+    assert list(il.load(store).tasks_) == ["a", "b", "good"]
 
 
 def test_a_task_is_updated_and_restored(folder, store):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from impresslearn.data import Examples, StreamedExamples
     from impresslearn.learner import ImpressLearner
 
+HELD_OUT = 5  # one example in this many is held out to check a task
 # Errors of one task's data, after which the next task can still be learned.
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 
@@ -41,6 +42,13 @@ def learn(
     ray: Annotated[
         str | None, option("ADDRESS", "Learn new tasks on a Ray cluster; auto for this one.")
     ] = None,
+    min_accuracy: Annotated[
+        float,
+        option("SHARE", "Keep no task below this accuracy on a held-out fifth.", min=0.0, max=1.0),
+    ] = 0.0,
+    only_if_better: Annotated[
+        bool, option(None, "With --update: nor below its present version.", "--only-if-better")
+    ] = False,
     label_column: LabelColumn = None,
     module: Module = None,
     device: Device = "cpu",
@@ -60,11 +68,13 @@ def learn(
     with shared.open_learner(store, module, device=device, progress="auto") as learner:
         if features and learner.settings.granularity != "readout":
             raise InputError("--features needs a store made by `new --preset few_labels`")
-        if (workers or ray) and (basis or features or update):
-            line = "leave out --basis, --features, --update"
+        if only_if_better and not update:
+            raise InputError("--only-if-better compares with present versions: add --update")
+        if (workers or ray) and (basis or features or update or min_accuracy):
+            line = "leave out --basis, --features, --update, --min-accuracy"
             raise InputError(f"--workers and --ray learn new tasks: {line}")
         reader = shared.reader_for(learner, label_column)
-        work = Learning(learner, as_json, basis, update)
+        work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better)
         if workers or ray:
             from impresslearn.learner.parallel import learn_in_parallel
 
@@ -105,6 +115,8 @@ class Learning:
     as_json: bool
     basis: bool
     update: bool
+    least: float  # the share of held-out examples that a task must get right
+    only_if_better: bool
     failures: list[str] = field(default_factory=list)
 
     def learn(self, name: str, examples: "Examples | StreamedExamples") -> str:
@@ -114,6 +126,7 @@ class Learning:
             if self.update:
                 line = f"no task {name!r} to update; learn it first, without --update"
                 raise UnknownTaskError(line)
+            self._check_accuracy(name, examples)
             learn_new = learner.learn_basis if self.basis else learner.learn_task
             learn_new(name, examples, note=note)
             return "learned"
@@ -127,8 +140,33 @@ class Learning:
             raise InputError(
                 f"{line}, choose another name with NAME=PATH, or remove the task first"
             )
+        self._check_accuracy(name, examples)
         learner.update_task(name, examples, note=note)
         return "updated"
+
+    def _check_accuracy(self, name: str, examples: "Examples | StreamedExamples") -> None:
+        """Tries the task on a fifth of its examples, without having learned these.
+
+        Raises TrainingError where too few are right, as with labels at random.
+        """
+        import numpy as np
+
+        from impresslearn.learner import ImpressLearner
+
+        learner, least = self.learner, self.least
+        if not least and not self.only_if_better:
+            return
+        order = np.random.default_rng(0).permutation(len(examples))
+        parts = np.split(order, [max(1, len(order) // HELD_OUT)])
+        held, kept = (examples.subset(np.sort(part)) for part in parts)
+        settings = learner.settings.values() | {"bank": learner.bank_, "progress": False}
+        apart = ImpressLearner(learner.backbone, **settings)
+        found = apart.learn_task(name, kept).score(held, name)
+        if self.only_if_better and name in learner.tasks_:
+            least = max(least, learner.score(held, name))
+        if found < least:
+            line = f"{found:.1%} of {len(held):,} held-out examples are right"
+            raise TrainingError(f"{line}, at least {least:.1%} must be; nothing was kept")
 
     def report(self, name: str, status: str = "learned") -> None:
         """Says what became of a task; status: "learned", "updated" or "known"."""
