@@ -74,6 +74,8 @@ def test_all_methods_learn_the_same_tasks_whatever_their_basis():
     methods, how = {"none": NearestMean, "one": NearestMean}, {"basis": {"one": 1}}
     result = il.compare(methods, STREAM, progress=False, **how)
     assert [run.evaluation.tasks for run in result.runs] == [("t1", "t2"), ("t0", "t1", "t2")]
+    result = il.compare(methods, STREAM, evaluate_on=["t1", "t0"], progress=False, **how)
+    assert [run.evaluation.tasks[-2:] for run in result.runs] == [("t1", "t0")] * 2
 
 
 def test_workers_give_the_results_of_one_process(capfd):

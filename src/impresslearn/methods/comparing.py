@@ -99,6 +99,7 @@ def compare(
     *,
     seeds: int | Sequence[int] = 1,
     basis: int | Mapping[str, int] = 0,
+    evaluate_on: Sequence[str] | None = None,
     workers: int = 1,
     backend: str = "loky",
     cache: str | os.PathLike | None = None,
@@ -114,6 +115,8 @@ def compare(
     - seeds: a number of seeds, from 0, or the seeds; five or more give intervals and tests
     - basis: number of basis tasks, which come first, for all methods or by label (others: none).
       Every method then learns the tasks after the largest number of basis tasks of any method
+    - evaluate_on: names of the tasks that every method learns after its basis tasks, for results
+      over the same tasks in calls with other numbers of basis tasks; the basis tasks are others
     - workers: processes that work at the same time
     - backend: "loky", processes on this machine, or "ray", a Ray cluster
     - cache: a folder for finished runs, from which the same call goes on; by default none are kept.
@@ -132,7 +135,7 @@ def compare(
     checked = [check_seed(seed) for seed in chosen]
     if not checked or len(set(checked)) < len(checked):
         raise InputError(f"seeds must be a number or different seeds, got {seeds!r}")
-    planned = _planned_runs(methods, stream, checked, basis)
+    planned = _planned_runs(methods, stream, checked, basis, evaluate_on)
     evaluations: dict[int, Evaluation] = {}
     jobs = []
     for number, run in enumerate(planned):
@@ -172,6 +175,7 @@ def _planned_runs(
     stream: StreamSource,
     seeds: Sequence[int],
     basis: int | Mapping[str, int],
+    evaluate_on: Sequence[str] | None,
 ) -> list[PlannedRun]:
     check_mapping("methods", methods, "{label: class or function}, such as {'mine': Mine}")
     for label in methods:
@@ -184,11 +188,11 @@ def _planned_runs(
     streams = {}
     for seed in seeds:
         tasks = check_tasks(stream(seed) if callable(stream) else stream)
-        if largest >= len(tasks):
-            raise InputError(
-                f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}"
-            )
-        streams[seed] = tasks
+        others, evaluated = _split(tasks, largest, evaluate_on)
+        if largest > len(others) or not evaluated:
+            line = f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}"
+            raise InputError(f"{line}, {len(evaluate_on or ())} of them in evaluate_on")
+        streams[seed] = others, evaluated
     planned = []
     for label, entry in methods.items():
         factory, grid = entry if isinstance(entry, tuple) else (entry, {})
@@ -199,13 +203,27 @@ def _planned_runs(
             )
         lists = [value if isinstance(value, list) else [value] for value in grid.values()]
         for values, seed in itertools.product(itertools.product(*lists), seeds):
-            tasks = streams[seed]
+            others, evaluated = streams[seed]
             # All methods learn the same tasks, whatever their number of basis tasks.
-            learned = [*tasks[: counts.get(label, 0)], *tasks[largest:]]
+            learned = [*others[: counts.get(label, 0)], *evaluated]
             settings = dict(zip(grid, values, strict=True))
             run = PlannedRun(label, factory, settings, seed, learned, counts.get(label, 0))
             planned.append(run)
     return planned
+
+
+def _split(
+    tasks: Sequence[Task], largest: int, evaluate_on: Sequence[str] | None
+) -> tuple[Sequence[Task], Sequence[Task]]:
+    """The tasks that may be basis tasks, and the tasks that every method learns after them."""
+    if evaluate_on is None:
+        return tasks[:largest], tasks[largest:]
+    by_name = {task.name: task for task in tasks}
+    for name in evaluate_on:
+        if name not in by_name:
+            raise InputError(f"evaluate_on has {name!r}, but the stream has no task of this name")
+    others = [task for task in tasks if task.name not in evaluate_on]
+    return others, [by_name[name] for name in evaluate_on]
 
 
 def _check_training(planned: Sequence[PlannedRun], shown: bool) -> None:
