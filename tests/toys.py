@@ -169,6 +169,21 @@ def refused(
     assert "\n" not in str(caught.value)
 
 
+def inferred(
+    learner: ImpressLearner, tasks: dict[str, Any], count: int, *, trials: int, **settings: Any
+) -> tuple[float, float]:
+    """How often batches of this many of a task's inputs find it, and are called unknown."""
+    generator = np.random.default_rng(0)
+    right, rejected = [], []
+    for name, inputs in tasks.items():
+        for _ in range(trials):
+            rows = generator.choice(len(inputs), count, replace=False)
+            guess = learner.infer_task(inputs[rows], **settings)
+            right.append(guess.best == name)
+            rejected.append(guess.unknown)
+    return float(np.mean(right)), float(np.mean(rejected))
+
+
 def in_a_new_process(*arguments: str, **environment: str) -> str:
     """What Python prints, in a process of its own that must end well."""
     done = subprocess.run(

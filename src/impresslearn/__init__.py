@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from impresslearn.errors import TrainingError as TrainingError
     from impresslearn.errors import UnknownTaskError as UnknownTaskError
     from impresslearn.inference import TaskGuess as TaskGuess
-    from impresslearn.inference import score_inference as score_inference
     from impresslearn.learner import Advice as Advice
     from impresslearn.learner import ImpressLearner as ImpressLearner
     from impresslearn.learner import advise as advise
@@ -62,7 +61,7 @@ _NAMES = {
     "data": "Examples Inputs Prepared Preprocessing",
     "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreBusyError"
     " StoreDamagedError StoreError StoreFullError TasksFailedError TrainingError UnknownTaskError",
-    "inference": "TaskGuess score_inference",
+    "inference": "TaskGuess",
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
     "masks": "MaskBank random_bank",
     "methods": "FineTuning Hybrid SupSup class_incremental compare evaluate",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from impresslearn.errors import InputError, visible
+from impresslearn.errors import visible
 
 ABSENT = "–"
 UNITS = ("B", "kB", "MB", "GB")
@@ -56,15 +56,6 @@ def size(count: float) -> str:
             break
         scaled /= 1000
     return f"{text} {unit}"
-
-
-def size_of(text: str) -> int:
-    """2000 for "2 kB". Raises InputError for text that is not a size."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kMG]?)B?\s*", text)
-    count = int(float(match[1]) * 1000 ** " kMG".index(match[2] or " ")) if match else 0
-    if count < 1:
-        raise InputError(f"a size is 1 byte or more, as 500, 2kB or 1.5MB; got {text!r}")
-    return count
 
 
 def duration(seconds: float) -> str:

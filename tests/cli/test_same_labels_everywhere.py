@@ -63,9 +63,6 @@ def test_every_way_gives_the_same_labels(learned, tmp_path):
             path = export_task(learner.task_model(task), tmp_path / "m.onnx", raw)
             session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
             assert session.run(None, {"input": raw})[0].argmax(1).tolist() == expected
-            path = export_task(learner.task_model(task), tmp_path / "m.pt2", raw)
-            program = torch.export.load(path).module()
-            assert program(torch.from_numpy(raw)).argmax(1).tolist() == expected
 
 
 def test_prepared_inputs_say_so_and_the_users_array_stays_as_it_was(learned):

@@ -11,7 +11,7 @@ from impresslearn.data import Preprocessing, StreamedExamples, as_examples, to_b
 from impresslearn.data.images import ImageFiles
 from impresslearn.errors import MissingDataError
 from impresslearn.networks import create_backbone
-from impresslearn.streams import from_folder
+from impresslearn.streams import from_arrays
 from toys import quick_learner, read_examples, read_inputs, refused
 
 Image = pytest.importorskip("PIL.Image")
@@ -20,7 +20,7 @@ WAYS = {
     "as_examples": lambda root: as_examples(root / "task" / "train"),
     "examples": lambda root: read_examples(root / "task" / "train"),
     "inputs": lambda root: read_inputs(root / "task" / "train" / "ant"),
-    "from_folder": lambda root: from_folder(root)[0].train,
+    "from_arrays": lambda root: from_arrays({"a": [root / "task" / "train"] * 2})[0].train,
 }
 
 

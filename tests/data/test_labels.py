@@ -13,7 +13,7 @@ import torch
 import impresslearn as il
 from impresslearn.data import as_examples, classes_of, encode_labels, label_array, task_classes
 from impresslearn.data.file_reader import FileReader
-from impresslearn.streams import from_arrays, from_folder
+from impresslearn.streams import from_arrays
 from toys import blobs, quick_learner, refused
 
 
@@ -122,7 +122,7 @@ def test_folders_and_streams(tmp_path):
             folder.mkdir(parents=True, exist_ok=True)
             image.save(folder / f"{place}.png")
     assert sorted(as_examples(tmp_path / TWO / "train").labels) == ["b", ONE, ONE]
-    (task,) = from_folder(tmp_path)
+    (task,) = from_arrays({TWO: (tmp_path / TWO / "train", tmp_path / TWO / "test")})
     assert (task.name, sorted(task.classes)) == (ONE, ["b", ONE])
     assert sorted(task.train.labels) == ["b", ONE, ONE]
     stream = from_arrays({TWO: ((INPUTS, LABELS), (INPUTS, OTHERS))})

@@ -96,5 +96,5 @@ def test_what_cannot_be_translated(learner, tmp_path, monkeypatch):
         raise RuntimeError("\nno such operator\nand much more")
 
     monkeypatch.setattr(torch.onnx, "export", fail)
-    line, task = "translated to ONNX: no such operator; a .pt2", learner.task_model("new")
+    line, task = "translated to ONNX: no such operator; learner", learner.task_model("new")
     refused(line, export_task, task, tmp_path / "new.onnx")

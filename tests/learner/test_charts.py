@@ -1,10 +1,9 @@
-"""Charts draw what the learner holds, and they become pictures and a page."""
+"""The chart of masks draws what tasks use, and it becomes a picture."""
 
-import numpy as np
 import pytest
 
 import impresslearn as il
-from toys import blobs, lenet, quick_learner, resnet
+from toys import blobs, lenet, quick_learner
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +37,3 @@ def test_shares_of_masks_add_up(learner, tmp_path):
         numbers = sum(alpha.abs().mean(dim=1) for alpha in learner.coefficients_[task].alpha)
         expected = (numbers / numbers.sum()).tolist()
         assert [shares[mask, task] for mask in "ab"] == pytest.approx(expected)
-
-
-def test_pictures_show_the_masks(learner):
-    mask = learner.bank_.mask("a")
-    for layer in learner.backbone.layers:
-        picture = np.zeros(tuple(mask[layer.name].shape), dtype=bool)
-        for row in values(il.charts.mask_picture(learner.bank_, "a", layer.name)):
-            picture[row["unit"], row["input"]] = row["kept"]
-        assert np.array_equal(picture, mask[layer.name].numpy())
-
-
-def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
-    bank = learner.bank_
-    ones = bank.mask("a")[bank.layers[0].name].sum(dim=0)
-    rows = values(il.charts.input_picture(learner, "a", shape=(2, len(ones) // 2)))
-    assert [row["kept"] for row in rows] == ones.tolist()
-    bank = il.random_bank(resnet("batch").layers, 1, sparsity=0.5, seed=0)
-    assert len(values(il.charts.input_picture(bank, bank.names[0]))) == 9

@@ -108,8 +108,8 @@ def new(
 def advise(
     data: Data,
     budget: Annotated[
-        list[str] | None,
-        option("SIZE", "Bytes per task: 500, 2kB. May be repeated; by default 150 to 2,000."),
+        list[int] | None,
+        option("N", "Bytes per task. May be repeated; by default 150 to 2,000.", min=1),
     ] = None,
     max_seconds: Annotated[
         float, option("SECONDS", "Stop after this time; the best trials so far count.", min=0)
@@ -125,18 +125,17 @@ def advise(
     examples that are held back. The last lines are the commands that make a store with the
     recommended settings and learn DATA.
 
-    Example: impresslearn advise pilot/*.csv --budget 300 --budget 1kB
+    Example: impresslearn advise pilot/*.csv --budget 300 --budget 1000
     """
     from impresslearn.learner import advise as find_advice
     from impresslearn.learner.advice import BUDGETS, sizes_of
-    from impresslearn.tables import size_of
 
     paths = shared.task_paths(data)
     tasks, preprocessing = read_typical(paths, standardise, prepare, label_column)
     advice = find_advice(
         tasks,
         adapted(module, sizes_of(tasks, preprocessing)[0], {}),
-        budgets=list(map(size_of, budget)) if budget else BUDGETS,
+        budgets=budget or BUDGETS,
         max_seconds=max_seconds,
         preprocessing=preprocessing,
     )

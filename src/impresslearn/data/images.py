@@ -113,7 +113,7 @@ class ImageFiles(Dataset):
             sizes = [f"{width}x{height}" for _, height, width in (pixels.shape, self.shape)]
             raise InputError(
                 f"{path} has {sizes[0]} pixels, the first image {sizes[1]}; give one size to all, "
-                "by size=64 of Preprocessing or from_folder, or by --prepare size=64"
+                "by size=64 of Preprocessing, or by --prepare size=64"
             )
         return pixels, path.parent.name
 

@@ -1,7 +1,5 @@
-"""Exports a task to a file that computes its logits, .onnx or .pt2."""
+"""Exports a task to an .onnx file that computes its logits."""
 
-import io
-import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -19,53 +17,32 @@ from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export.module import ExportedTask, TaskModel
 from impresslearn.files import check_place, write_file
 
-FORMATS = ("onnx", "pt2")
-METADATA_FILE = "impresslearn.json"  # the extra file of a .pt2 archive that holds the metadata
-
 
 def export_task(
     task: TaskModel, path: str | os.PathLike, example: Any = None, *, verify: bool = True
 ) -> Path:
-    """Writes a task to a file that needs no part of this library, and returns its path.
+    """Writes a task to an .onnx file, which needs no part of this library, and returns its path.
 
     - `task`: from `learner.task_model`.
-    - `path`: of the file; its suffix is the format, see below.
-    - `example`: a batch of inputs (n, ...) of the size that an .onnx or .pt2 file is made for, n
-      stays free; needed if the backbone takes inputs of any size.
-    - `verify`: whether to compare the logits of an .onnx file with the module's, where onnxruntime
-      is installed: by at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
+    - `path`: of the file, which ends in .onnx.
+    - `example`: a batch of inputs (n, ...) of the size that the file is made for, n stays free;
+      needed if the backbone takes inputs of any size.
+    - `verify`: whether to compare the logits with the module's, where onnxruntime is installed: by
+      at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
 
-    .pt2 is a program of `torch.export` on the CPU, from inputs (n, ...) to logits (n, K). torch
-    alone loads it, and about["impresslearn.json"] then holds the metadata:
+    It has the input "input" (batch, ...) and the output "logits" (batch, K), and holds
+    `TaskModel.metadata`. Several inputs keep their names, or are "input_0", "input_1" and so on.
+    `torch.export` takes the module of `learner.export(name)`.
 
-        torch.export.load(path, extra_files=(about := {"impresslearn.json": ""})).module()
-
-    .onnx has the input "input" (batch, ...) and the output "logits" (batch, K). Several inputs keep
-    their names, or are "input_0", "input_1" and so on.
-
-    Every file holds `TaskModel.metadata`. Raises InputError for another suffix, if sizes are
-    missing, the format cannot hold the network or the file cannot be written;
-    MissingDependencyError for .onnx without onnx and onnxscript; ImpressLearnError if onnxruntime
-    cannot run the model or computes something else, and then nothing is written.
+    Raises InputError for another suffix, if sizes are missing, ONNX cannot hold the network or the
+    file cannot be written; MissingDependencyError without onnx and onnxscript; ImpressLearnError if
+    onnxruntime cannot run the model or computes something else, and then nothing is written.
     """
     check_kind("task (learner.task_model(name))", task, TaskModel)
     check_place(path)
-    suffix = os.path.splitext(path)[1][1:].lower()
-    if suffix not in FORMATS:
-        raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
-    content = _onnx(task, example, verify) if suffix == "onnx" else _program(task, example)
-    return write_file(path, content)
-
-
-def _program(task: TaskModel, example: Any) -> bytes:
-    program = _traced(task, ExportedTask(task).cpu(), task.example_inputs(example))
-    data = io.BytesIO()
-    metadata = json.dumps(task.metadata(), ensure_ascii=False)
-    with _one_line(
-        f"torch cannot save {task.backbone.name}", "learner.export(name) gives a module"
-    ):
-        torch.export.save(program, data, extra_files={METADATA_FILE: metadata})
-    return data.getvalue()
+    if os.path.splitext(path)[1].lower() != ".onnx":
+        raise InputError(f"the path of an export must end in .onnx, got {path}")
+    return write_file(path, _onnx(task, example, verify))
 
 
 def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
@@ -76,8 +53,7 @@ def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
     names = ["input"] if names == ["input_0"] else names
     module = ExportedTask(task).cpu()
     program = _traced(task, module, inputs)
-    failed = f"{task.backbone.name} cannot be translated to ONNX"
-    with _one_line(failed, "a .pt2 file can be written without"):
+    with _one_line(f"{task.backbone.name} cannot be translated to ONNX"):
         translated = torch.onnx.export(
             program,
             input_names=names,
@@ -141,15 +117,14 @@ def _traced(task: TaskModel, module: nn.Module, inputs: Inputs) -> torch.export.
     graph.output(graph.call_module("network", tuple(nodes[:count]), named))
     module = fx.GraphModule({"network": module}, graph)
     shapes = {name: {0: torch.export.Dim("batch")} for name in names}
-    failed = f"torch.export cannot trace {task.backbone.name}"
-    with _one_line(failed, "learner.export(name), a module, needs no tracing"), torch.no_grad():
+    with _one_line(f"torch.export cannot trace {task.backbone.name}"), torch.no_grad():
         return torch.export.export(
             module, inputs.arguments, inputs.named, dynamic_shapes=shapes, strict=False
         )
 
 
 @contextmanager
-def _one_line(failed: str, advice: str) -> Iterator[None]:
+def _one_line(failed: str) -> Iterator[None]:
     """Without the warnings of torch's exporters, about their own code; errors as InputError."""
     try:
         with warnings.catch_warnings():
@@ -158,6 +133,7 @@ def _one_line(failed: str, advice: str) -> Iterator[None]:
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # torch and onnxscript raise all kinds
+        advice = "learner.export(name), a module, needs no tracing"
         raise InputError(f"{failed}: {_first_line(error)}; {advice}") from error
 
 

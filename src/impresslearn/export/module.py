@@ -1,7 +1,7 @@
 """Exports a task as a module, with its weights and norm statistics copied into the network.
 
 `ExportedTask` also prepares and flattens inputs before the network and cuts the logits to the
-task's classes, so that every traced file does too.
+task's classes, so that a traced file does too.
 """
 
 import copy
@@ -42,7 +42,7 @@ class TaskModel:
 
         `task` is its name, `backbone` the arguments of `create_backbone` (null for an adapted
         module), `fingerprint` the SHA-256 of the frozen network without the task, and
-        `preprocessing` what raw inputs go through, which .onnx and .pt2 files do.
+        `preprocessing` what raw inputs go through, which .onnx files do.
         """
         raw = self.preprocessing.settings() if self.preprocessing else None
         return {

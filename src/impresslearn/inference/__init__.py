@@ -2,8 +2,6 @@
 
 from impresslearn.inference.class_map import ClassMap as ClassMap
 from impresslearn.inference.exhaustive import KnownTask as KnownTask
-from impresslearn.inference.prediction_labels import InferenceScores as InferenceScores
-from impresslearn.inference.prediction_labels import score_inference as score_inference
 from impresslearn.inference.task_inference import InferenceMethod as InferenceMethod
 from impresslearn.inference.task_inference import TaskGuess as TaskGuess
 from impresslearn.inference.task_inference import guess_task as guess_task

@@ -454,30 +454,12 @@ class Backbone(ReadOnlySettings):
         views[mode] = view
         return view
 
-    @torch.no_grad()
-    def head_advice(self, inputs: Tensor | Inputs) -> str:
+    def head_advice(self) -> str:
         """What to do about a layer defined last that does not give the logits."""
         assert self.own_head is not None
-        name = self.own_head.name
-        view, called = copy.deepcopy(self)._view("eval"), [name]
-        for prefix, part in view.named_modules():
-            if prefix and next(part.parameters(recurse=False), None) is not None:
-                weight = f"{prefix}.weight"
-                part.register_forward_pre_hook(lambda *_, weight=weight: called.append(weight))
-        if isinstance(inputs, Tensor):
-            inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
-        with suppress(Exception):  # its error was met before
-            view(*inputs.arguments, **inputs.named)
-        last = called[-1].removesuffix(".weight")
-        kind = type(view.get_submodule(last))
-        reason = f"{last}, a {kind.__name__}, is called last; let an nn.Linear be last"
-        if called[-1] == name:
-            needs = f"the network changes its outputs, or needs {self.num_classes} of them"
-            reason = f"{needs}; return its outputs as they are, add an nn.Linear after features"
-        elif issubclass(kind, layers.MASKABLE):
-            reason = f"{last} is called last; define {last} last"
-        line = f"{name}, the layer that was defined last, does not give the logits: {reason}"
-        return f'{line}, or use head="shared"'
+        line = f"{self.own_head.name}, the layer that was defined last, does not give the logits"
+        advice = "define the layer that gives them last, and return its outputs as they are"
+        return f'{line}; {advice}, or use head="shared"'
 
     def _advice(self, got: tuple[int, ...] | str, inputs: Inputs) -> str:
         """What to do about a network that returns something else than logits."""
@@ -487,7 +469,7 @@ class Backbone(ReadOnlySettings):
             return "expected one row for each input: flatten further dimensions, squeeze none"
         if self.own_head is None:
             return f"adapt it with num_classes={got[1]}"
-        return f"{self.head_advice(inputs)}, num_classes={got[1]}"
+        return f"{self.head_advice()}, num_classes={got[1]}"
 
     def _explained(self, error: Exception, inputs: Inputs) -> str | None:
         """One line about unsuitable inputs, or None for an error that is about something else."""

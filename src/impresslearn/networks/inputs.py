@@ -185,7 +185,7 @@ def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
             logits = backbone.forward(head, inputs).float()
         # log-softmax is the same to the loss; other functions at the end are not.
         if logits is None or (logits.any() and (logits + math.log(outputs)).abs().max() > 1e-4):
-            raise InputError(f"{backbone.name}: {backbone.head_advice(inputs)}")
+            raise InputError(f"{backbone.name}: {backbone.head_advice()}")
         # A ReLU behind the head has no gradient at 0: the head would stay there.
         if logits.requires_grad and backbone.spec is None:
             parts = list(head.values())

@@ -5,7 +5,6 @@ examples that are made when you ask for them.
 """
 
 from impresslearn.streams.custom import from_arrays as from_arrays
-from impresslearn.streams.custom import from_folder as from_folder
 from impresslearn.streams.standard import permuted_digits as permuted_digits
 from impresslearn.streams.standard import permuted_mnist as permuted_mnist
 from impresslearn.streams.standard import rotated_digits as rotated_digits
