@@ -10,7 +10,7 @@ from benchmarks.records import read_record, read_records
 from benchmarks.report import STYLES, charts_of
 from benchmarks.targets import find_target
 
-from impresslearn.plotting import log_ticks, places_of
+from impresslearn.plotting import log_ticks, picture, places_of
 
 RESULTS = Path(__file__).parents[2] / "paper" / "results"
 FIGURES = [
@@ -49,6 +49,10 @@ def test_methods_of_a_figure_look_different():
     assert len(set(places.values())) == 5
     assert places["LoRA, coded"] == STYLES["LoRA"]
     assert places["SupSup"] == STYLES["SupSup"]
+
+
+def test_a_figure_becomes_a_picture():
+    assert picture(FIGURES[0].values[0]).startswith("<svg")
 
 
 def test_logarithmic_ticks_are_round():
