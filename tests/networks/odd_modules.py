@@ -302,6 +302,9 @@ OF_ROWS = {
     "a float64 layer": lambda: other_dtype(torch.float64),
     "a bfloat16 layer": lambda: other_dtype(torch.bfloat16),
     "a parameter of size 0": net(lambda m, x: x + m.prompt.sum(0), prompt=lambda: weight(0, 16)),
+    "returns a view of its parameter": kind_of(
+        Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
+    ),
     "a body under no_grad": cut(lambda m, x: torch.no_grad()(m.body)(x)),
     "a body under inference_mode": cut(lambda m, x: torch.inference_mode()(m.body)(x).clone()),
     "a body detached in training": cut(
