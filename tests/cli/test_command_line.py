@@ -152,3 +152,10 @@ def test_output_that_nobody_takes(full):
     os.close(writer)
     assert result.returncode == (5 if full else 1)
     assert result.stderr.count("\n") == int(full)
+
+
+def test_what_a_terminal_showed_fits_80_columns():
+    """terminal.txt was captured at 80 columns; `test_store_commands` looks at what commands say."""
+    lines = Path(__file__).with_name("terminal.txt").read_text("utf-8").splitlines()
+    assert sum(line.startswith("$ ") for line in lines) == 9
+    assert max(map(len, lines)) <= 80
