@@ -1,8 +1,11 @@
 """Figures of committed records keep the rules that readers rely on, and records are true today."""
 
+import math
 import re
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
+from xml.etree import ElementTree
 
 import pytest
 from benchmarks.jobs import Cache, JobContext, in_order, run_jobs
@@ -10,7 +13,7 @@ from benchmarks.records import read_record, read_records
 from benchmarks.report import STYLES, charts_of
 from benchmarks.targets import find_target
 
-from impresslearn.plotting import log_ticks, picture, places_of
+from impresslearn.plotting import SERIES, line_chart, log_ticks, picture, places_of, styled
 
 RESULTS = Path(__file__).parents[2] / "paper" / "results"
 FIGURES = [
@@ -38,6 +41,60 @@ def rows_of(figure):
     return [row for data in given for row in data.get("values", kept.get(data.get("name"), []))]
 
 
+def drawn(svg, tag, left=0.0, top=0.0):
+    """The elements of a picture with this tag that are not turned, and where each stands."""
+    for element in svg:
+        moved = element.get("transform", "")
+        if "rotate" in moved or element.get("opacity") == "0":
+            continue
+        across, down = map(float, re.findall(r"-?[\d.]+(?:e-\d+)?", moved) or (0, 0))
+        if element.tag.endswith(tag):
+            yield element, left + across, top + down
+        yield from drawn(element, tag, left + across, top + down)
+
+
+def words_of(svg):
+    """The words of a picture: text, box (left, right, top, bottom), and the group it names."""
+    for element, left, top in drawn(svg, "text"):
+        if element.get("stroke") or not element.text:  # what makes a label stand out from lines
+            continue
+        size = float(element.get("font-size")[:-2])
+        length = 0.5 * size * len(element.text)
+        left -= length * {"start": 0, "middle": 0.5, "end": 1}[element.get("text-anchor")]
+        named = re.search("group: ([^;]*)", element.get("aria-label", ""))
+        box = (left, left + length, top - 0.7 * size, top)
+        yield element.text, box, named and named[1]
+
+
+def points_of(svg):
+    """Where the marks of a picture stand, by group."""
+    points = {}
+    for element, left, top in drawn(svg, "path"):
+        named = re.search("group: ([^;]*)", element.get("aria-label", ""))
+        if named and element.get("aria-roledescription") == "point":
+            points.setdefault(named[1], []).append((left, top))
+    return points
+
+
+def gap(box, points):
+    """From a box to the nearest point."""
+    left, right, top, bottom = box
+    return min(
+        math.hypot(max(left - x, x - right, 0), max(top - y, y - bottom, 0)) for x, y in points
+    )
+
+
+def luminance(colour):
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.04 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_stand_out_from_white():
+    assert min(1.05 / (luminance(colour) + 0.05) for colour in SERIES) >= 3
+    assert len(set(SERIES)) == len(SERIES)
+
+
 def test_a_method_looks_the_same_beside_any_others():
     assert places_of(["LoRA", "new", "SupSup"], STYLES)["LoRA"] == STYLES["LoRA"]
     assert places_of(["new", "LoRA"], STYLES)["LoRA"] == STYLES["LoRA"]
@@ -51,8 +108,56 @@ def test_methods_of_a_figure_look_different():
     assert places["SupSup"] == STYLES["SupSup"]
 
 
-def test_a_figure_becomes_a_picture():
-    assert picture(FIGURES[0].values[0]).startswith("<svg")
+def test_labels_stand_beside_their_marks():
+    """Their intervals stretch the axis, and labels are longer than the marks are apart."""
+    rows = []
+    for number in range(8):
+        at = {"bytes": 100 * 2**number, "accuracy": 0.5 + 0.04 * number}
+        rows.append({**at, "method": f"method number {number}", "low": 0.3, "high": 0.9})
+    chart = styled(line_chart(rows, "bytes", "accuracy", "method", joined=False, log_x=True))
+    assert not check_words(ElementTree.fromstring(picture(chart)))
+
+
+def check_words(svg):
+    """No words overlap or are cut off; the labels that are nearer to another's mark."""
+    words, points, nearer = list(words_of(svg)), points_of(svg), []
+    for (one, box, _), (other, beside, _) in combinations(words, 2):
+        apart = box[1] <= beside[0] or beside[1] <= box[0]
+        assert apart or box[3] <= beside[2] or beside[3] <= box[2], f"{one} is over {other}"
+    for text, (left, right, top, bottom), group in words:
+        assert 0 <= left < right <= float(svg.get("width")), f"{text} is cut off"
+        assert 0 <= top < bottom <= float(svg.get("height")), f"{text} is cut off"
+        if group in points:
+            box = (left, right, top, bottom)
+            others = [point for name in points if name != group for point in points[name]]
+            own = gap(box, points[group])
+            assert own <= 22, f"{text} is far from its marks"
+            assert gap(box, others) > 2, f"{text} covers a mark"
+            nearer += [text] * (own > gap(box, others))
+    return nearer
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_words_are_readable(figure):
+    """Labels stand beside their marks and cover no others; where marks are dense, three at most are
+    nearer to another's.
+    """
+    assert len(check_words(ElementTree.fromstring(picture(figure)))) <= 3
+
+
+TEXTS = [
+    ("sentences", 0, ["linear probe, int4", "linear probe, float32"]),
+    ("class-incremental", 1, ["ImpressLearn, without a map", "ImpressLearn, with a class map"]),
+    ("pretrained", 0, ["mask per task (Piggyback's setting)"]),
+    ("rotated-mnist", 0, ["SupSup 97.5%", "chance"]),
+]
+
+
+@pytest.mark.parametrize(("target", "number", "wanted"), TEXTS)
+def test_marks_and_lines_have_their_names_beside_them(target, number, wanted):
+    chart = charts_of(read_record(RESULTS / f"{target}.json"))[number]
+    texts = [text for text, _, _ in words_of(ElementTree.fromstring(picture(chart)))]
+    assert [text for text in wanted if texts.count(text) != 1] == []
 
 
 def test_logarithmic_ticks_are_round():
