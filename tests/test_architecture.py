@@ -132,8 +132,3 @@ def test_the_learner_loads_what_it_always_needs():
     )
     assert "torch" in loaded.split()
     assert not {"scipy", "sklearn", "altair", "rich.table", "fastapi"} & set(loaded.split())
-
-
-def test_submodules_stay_reachable_in_any_order():
-    code = "import impresslearn as il; print(il.streams.__name__, il.InputError.__name__)"
-    assert in_a_new_process("-c", code) == "impresslearn.streams InputError"

@@ -4,11 +4,9 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from benchmarks.rivals import METHODS, BestMask, SklearnClassifier, bitfit, create_method, pruned
+from benchmarks.rivals import METHODS, BestMask, bitfit, create_method, pruned
 from benchmarks.rivals.adapters import ADAPTERS
 from benchmarks.rivals.weights import _main_directions
-from sklearn.linear_model import LogisticRegression
-from sklearn.svm import SVC
 
 import impresslearn as il
 from impresslearn.masks.bank import MaskBank
@@ -129,15 +127,3 @@ def test_the_best_mask_is_chosen_by_labels():
     assert method.score(DATA, "a") == learner.score(DATA, "same") > 0.9
     assert method.tasks_["a"].breakdown == {"mask_number": 2, "labels": 2}  # one of 301 masks
     refused("the bank is empty", BestMask, backbone, MaskBank(backbone.layers))
-
-
-@pytest.mark.parametrize(
-    ("name", "model"), [("logistic_regression", LogisticRegression()), ("svc", SVC(C=10))]
-)
-def test_classifiers_are_scikit_learn_s(name, model):
-    method = SklearnClassifier(lenet(), name).learn_task("a", DATA)
-    expected = model.fit(*(part.numpy() for part in DATA)).predict(DATA[0].numpy())
-    assert (method.predict(DATA[0], "a") == expected).all()
-    support = len(getattr(model, "support_", ()))
-    size = 4 * (support * (16 + 2) + 3 + 3 + 1) if support else 4 * 3 * (16 + 1)
-    assert method.tasks_["a"].breakdown == {"classifier": size, "labels": 2}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.data import as_examples, classes_of, encode_labels, label_array, task_classes
+from impresslearn.data import as_examples, encode_labels, label_array
 from impresslearn.data.file_reader import FileReader
 from impresslearn.streams import from_arrays
 from toys import blobs, quick_learner, refused
@@ -45,12 +45,6 @@ def test_labels_keep_their_values(labels, expected):
     array = label_array(labels)
     assert array.tolist() == expected
     assert array.dtype == np.int64 or array.dtype.kind == "U"
-
-
-def test_classes_are_sorted_plain_values():
-    assert classes_of(np.array([5, -1, 5])) == task_classes(np.array([5, -1]), 2) == (-1, 5)
-    assert classes_of(np.array(["b", "a"])) == ("a", "b")
-    assert type(classes_of(np.array([5, -1]))[0]) is int
 
 
 def test_a_label_is_found_by_its_value_and_kind():

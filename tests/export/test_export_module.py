@@ -4,10 +4,9 @@ import copy
 
 import pytest
 import torch
-from export_cases import BACKBONES, IMAGES, Tied, learned
+from export_cases import BACKBONES, IMAGES, learned
 from torch import nn
 
-from impresslearn import create_backbone
 from impresslearn.export import ExportedTask, TaskModel, export_task
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
@@ -59,28 +58,6 @@ def test_nothing_is_shared_with_the_learner(kind):
     again = copy.deepcopy(second)
     assert (again.task, again.classes) == ("new", ("c", "d"))
     assert torch.equal(again(inputs), before)
-
-
-def of_two_classes():
-    module = ConvNet()
-    module.head = nn.Linear(8, 2)
-    return module
-
-
-@pytest.mark.parametrize(
-    ("kind", "make"),
-    [
-        *((kind, None) for kind in ("lenet", "resnet per_task", "resnet group")),
-        *(("convnet per_task", of_two_classes), ("tied", Tied)),
-    ],
-)
-def test_weights_load_into_the_network(kind, make):
-    learner, inputs = learned(kind)
-    (network,) = learner.export("new").networks
-    module = (make() if make else create_backbone(**learner.backbone.spec).module).eval()
-    missing, _ = module.load_state_dict(network.state_dict(), strict=False)
-    assert all(key.endswith("num_batches_tracked") for key in missing)
-    torch.testing.assert_close(module(inputs)[:, :2], learner.logits(inputs, "new"))
 
 
 class Fickle(nn.Linear):

@@ -6,7 +6,6 @@ import torch
 
 import impresslearn as il
 from impresslearn.data import as_network_inputs
-from impresslearn.methods import lora
 from models import MODELS, VOCABULARY, padded, seeded, sentences
 from toys import QUICK, Pairs, quick_learner, refused
 
@@ -48,18 +47,6 @@ def test_three_tasks_are_learned_kept_and_exported_bit_for_bit(name, head, tmp_p
         assert back.tasks_[task] == learner.tasks_[task]
     assert back.backbone.layers == backbone.layers
     assert learner.infer_task(data(3, 3)[0]).best in learner.tasks_
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_baselines_run_on_them(name):
-    _, backbone, data = parts(name, head="own")
-    quiet = {"recipe": QUICK, "progress": False}
-    methods = [il.SupSup(backbone, basis_recipe=QUICK, sparsity=0.5, progress=False)]
-    methods += [il.FineTuning(backbone, **quiet), lora(backbone, **quiet)]
-    for method in methods:
-        method.learn_task("a", data(0, 3)).learn_task("b", data(1, 2))
-        assert method.score(data(0, 3), "a") > 0.4  # of three classes
-        assert set(method.predict(data(1, 2)[0], "b")) <= {0, 1}
 
 
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.float32, "list", "dataset"])

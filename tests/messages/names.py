@@ -33,30 +33,6 @@ class RequestError(ImpressLearnError):
     """What the server answered with a status other than 200."""
 
 
-class Twice(nn.Sequential):
-    """Gives two outputs."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
-
-    def forward(self, inputs):
-        return super().forward(inputs), 3
-
-
-class Detached(Twice):
-    """No gradient reaches its first layer."""
-
-    def forward(self, inputs):
-        return self[2](self[1](self[0](inputs)).detach())
-
-
-class Noisy(Detached):
-    """Draws random numbers in evaluation."""
-
-    def forward(self, inputs):
-        return nn.Sequential.forward(self, inputs + torch.randn(()))
-
-
 class Then(nn.Module):
     """A function as a last step."""
 

@@ -1,7 +1,6 @@
 """Small modules that are odd but plausible, as people write them: `ODDITIES`, by name."""
 
 import threading
-from collections import namedtuple
 
 import numpy as np
 import torch
@@ -63,22 +62,6 @@ def weight(*shape):
     return nn.Parameter(torch.randn(*shape) / 4)
 
 
-def tied():
-    net = Net(lambda m, x: m.decode(m.encode(x).relu()), encode=nn.Linear(16, 16))
-    net.decode = nn.Linear(16, 16, bias=False)
-    net.decode.weight = net.encode.weight
-    net.head = net._modules.pop("head")
-    return net
-
-
-class ImageAndAge(Net):
-    def forward(self, *, image, age=None):
-        return super().forward(image if age is None else image + age)
-
-
-Pair = namedtuple("Pair", ["logits", "hidden"])
-
-
 class Auxiliary(Net):
     """More outputs in training than in evaluation, as GoogLeNet has."""
 
@@ -95,36 +78,6 @@ def keeps_activations(net, x):
 def counts_steps(net, x):
     net.steps = getattr(net, "steps", 0) + 1
     return x
-
-
-def running_mean(net, x):
-    if net.training:
-        net.buffer = 0.9 * net.buffer + 0.1 * x.mean(0).detach()
-    return x - net.buffer
-
-
-class Buffered(Net):
-    """A buffer, and a function that reads or changes it."""
-
-    def __init__(self, function, buffer):
-        super().__init__(function)
-        self.register_buffer("buffer", buffer)
-
-
-def writes_to_its_scale(net, x):
-    if net.training:
-        net.scale.data.mul_(0.9).add_(0.1 * x.std(0))
-    return x * net.scale
-
-
-def remembers_in_a_list(net, x):
-    net.past.append(x.mean().detach())
-    return x + sum(net.past)
-
-
-def keeps_a_state(net, x):
-    net.state = (x + getattr(net, "state", 0.0)).mean()
-    return x + net.state
 
 
 class Gathers(Net):
@@ -169,24 +122,9 @@ def lambda_of_its_own():
     return net
 
 
-def standardise(layer, args):
-    layer.weight = (layer.raw - layer.raw.mean(1, keepdim=True)) / layer.raw.std()
-
-
-def weights_set_in_a_pre_hook():
-    net = Net(lambda m, x: m.layer(x), layer=nn.Linear(16, 16))
-    net.layer.raw = net.layer._parameters.pop("weight")
-    net.layer.register_forward_pre_hook(standardise)
-    return net
-
-
 def softmax_in_evaluation(net, x):
     logits = net.head(net.body(x).relu())
     return logits if net.training else logits.softmax(1)
-
-
-def each_row(net, x):
-    return torch.stack([row.tanh() if row.mean() > 0.35 else row.relu() for row in x])
 
 
 class ChangesItsInput(Net):
@@ -196,10 +134,10 @@ class ChangesItsInput(Net):
 
 
 class Recurrent(nn.Module):
-    def __init__(self, kind, units=16, **settings):
+    def __init__(self):
         super().__init__()
-        self.rnn = kind(8, 16, batch_first=True, **settings)
-        self.project, self.head = nn.Linear(units, 8), nn.Linear(8, 3)
+        self.rnn = nn.LSTM(8, 16, batch_first=True, bidirectional=True)
+        self.project, self.head = nn.Linear(32, 8), nn.Linear(8, 3)
 
     def forward(self, x):
         return self.head(self.project(self.rnn(x)[0][:, -1]).relu())
@@ -209,16 +147,6 @@ def packed(net, tokens, vectors):
     lengths = (tokens != 0).sum(1).cpu()
     rows = nn.utils.rnn.pack_padded_sequence(vectors, lengths, True, enforce_sorted=False)
     return net.middle(net.rnn(rows)[1][0][-1])
-
-
-def attend(net, tokens, x):
-    return net.attention(x, x, x, key_padding_mask=tokens == 0)[0][:, 0]
-
-
-def sinusoids_by_length(net, tokens, x):
-    if x.shape[1] not in net.positions:
-        net.positions[x.shape[1]] = torch.arange(x.shape[1])[:, None].mul(0.3).sin()
-    return net.layer(x + net.positions[x.shape[1]]).mean(1)
 
 
 class ManyHeads(Net):
@@ -252,54 +180,10 @@ def other_dtype(dtype):
     return Whole(lambda m, x: m.head(m.body(x.to(dtype)).relu().float()), body=body)
 
 
-class SignSTE(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.sign()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
-def shares_its_body():
-    teacher, student = Net(lambda m, x: x + m.student[0].body.bias), Net()
-    student.body = teacher.body
-    teacher.student = [student]
-    return teacher
-
-
-class GetAttr(nn.Module):
-    """Asks the network that it wraps for what it does not know."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = Net()
-
-    def __getattr__(self, name):
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(self.inner, name)
-
-    def forward(self, x):
-        return self.inner(x)
-
-
-class WithDevice(Net):
-    @property
-    def device(self):
-        return next(self.parameters()).device
-
-    def middle(self, x):
-        return x + torch.ones(16, device=self.device)
-
-
 DRAW = torch.Generator().manual_seed(0)
 ROWS = torch.randn(12, 8, generator=DRAW)
 IMAGES = torch.randn(12, 3, 8, 8, generator=DRAW)
 SEQUENCES = torch.randn(12, 5, 8, generator=DRAW)
-VOLUMES = torch.randn(12, 1, 4, 4, 4, generator=DRAW)
 TOKENS = torch.randint(1, 20, (12, 6), generator=DRAW)
 PADDED = torch.where(torch.arange(6) < torch.arange(12)[:, None] % 5 + 2, TOKENS, 0)
 
@@ -317,20 +201,12 @@ def images(*layers):
     )  # fmt: skip
 
 
-def sequential(*layers):
-    return lambda: nn.Sequential(*(make() for make in layers))
-
-
 def linear():
     return nn.Linear(16, 16)
 
 
 def head():
     return nn.Linear(16, 3)
-
-
-def encoder_layer():
-    return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 
 
 def kind_of(kind, *args, **parts):
@@ -347,17 +223,12 @@ def cut(function):
     return kind_of(Whole, lambda m, x: m.head(function(m, x).relu()))
 
 
-def ones():
-    return nn.Parameter(torch.ones(16))
-
-
 def wrapped(wrapper):
     """A layer under one of the wrappers that compute its weight."""
     return lambda: Net(lambda m, x: m.layer(x).relu(), layer=wrapper(nn.Linear(16, 16)))
 
 
 OF_ROWS = {
-    "tied weights": tied,
     "weight norm, the old hook": wrapped(nn.utils.weight_norm),
     "weight norm": wrapped(parametrizations.weight_norm),
     "spectral norm, the old hook": wrapped(nn.utils.spectral_norm),
@@ -371,7 +242,6 @@ OF_ROWS = {
         filter=lambda: nn.Parameter(torch.randn(9, dtype=torch.complex64)),
     ),
     "returns a tuple": kind_of(Returns, lambda y: (y, y.mean())),
-    "returns a named tuple": kind_of(Returns, lambda y: Pair(y, y)),
     "returns a dataclass": kind_of(Returns, Output),
     "returns a dictionary without logits": kind_of(Returns, lambda y: {"out": y}),
     "returns (n, classes, 1, 1)": kind_of(Returns, lambda y: y[:, :, None, None]),
@@ -379,33 +249,28 @@ OF_ROWS = {
     "returns numpy": kind_of(Returns, lambda y: y.detach().numpy()),
     "returns nothing": kind_of(Returns, lambda y: None),
     "a tuple in training": kind_of(Auxiliary, lambda y: (y, y)),
-    "a named tuple in training": kind_of(Auxiliary, lambda y: Pair(y, y)),
+    "a dataclass in training": kind_of(Auxiliary, Output),
     "a scripted block": net(lambda m, x: m.a(x), a=lambda: torch.jit.script(linear())),
     "scripted as a whole": lambda: torch.jit.script(rows(head)()),
     "traced by torch.fx": lambda: torch.fx.symbolic_trace(HeadFirst()),
     "keeps activations": net(keeps_activations),
-    "counts steps in an attribute": net(counts_steps),
-    "a running mean of its own": lambda: Buffered(running_mean, torch.zeros(16)),
-    "counts passes in a buffer": lambda: Buffered(
-        lambda m, x: x + 0 * m.buffer.add_(1), torch.zeros(())
+    "keeps positions by their number": net(
+        lambda m, x: x + m.kept.setdefault(x.shape[1], torch.arange(16.0).sin()), kept=dict
     ),
-    "writes to a parameter in training": net(writes_to_its_scale, scale=ones),
     "replaces its head": net(lambda m, x: setattr(m, "head", head()) or x),
-    "adds what it appends to a list": net(remembers_in_a_list, past=list),
-    "adds a state of its last pass": net(keeps_a_state),
     "scales by a count of passes": net(lambda m, x: counts_steps(m, x) * m.steps),
     "a running mean that hardly moves": kind_of(Gathers, lambda m, x: m.seen.lerp_(x, 1e-6)),
     "the mean of the first batch": kind_of(Gathers, lambda m, x: m.seen.any() or m.seen.copy_(x)),
     "means in an attribute": kind_of(Gathers, lambda m, x: setattr(m, "state", m.state + x / 1e3)),
     "means in a plain tensor": kind_of(Gathers, lambda m, x: m.plain.add_(x)),
     "means in a list": kind_of(Gathers, lambda m, x: m.past.append(x)),
+    "means in a parameter": kind_of(Gathers, lambda m, x: m.body.bias.data.add_(x)),
     "a count in its class": kind_of(
         Gathers, lambda m, x: setattr(type(m), "total", type(m).total + 1)
     ),
     "a hook that refers to its network": hook_of_its_own,
     "a hook that is a method": HookAsMethod,
     "a lambda that refers to its network": lambda_of_its_own,
-    "weights set in a pre-hook": weights_set_in_a_pre_hook,
     "activation checkpointing": net(lambda m, x: checkpoint(m.a, x, use_reentrant=False), a=linear),
     "activation checkpointing, reentrant": net(
         lambda m, x: checkpoint(m.a, x, use_reentrant=True), a=linear
@@ -416,16 +281,13 @@ OF_ROWS = {
     "centred by its batch": net(lambda m, x: x - x.mean(0)),
     "noise of numpy": net(lambda m, x: x * torch.from_numpy(np.random.rand(*x.shape)).float()),
     "branches on the batch": net(lambda m, x: x * 2 if x.mean() > 0.35 else x),
-    "branches on each row": net(each_row),
     "dropout that is always on": net(lambda m, x: F.dropout(x, 0.5)),
     "noise in training": net(lambda m, x: x + torch.randn_like(x) if m.training else x),
-    "an autograd.Function": net(lambda m, x: SignSTE.apply(x - 0.3)),
     "changes its input in place": ChangesItsInput,
     "head without bias": rows(lambda: nn.Linear(16, 3, bias=False)),
     "one output": rows(lambda: nn.Linear(16, 1)),
     "one output, flattened": rows(lambda: nn.Linear(16, 1), lambda: nn.Flatten(0)),
     "log-softmax at the end": rows(head, lambda: nn.LogSoftmax(1)),
-    "softmax at the end": rows(head, lambda: nn.Softmax(1)),
     "softmax in evaluation alone": kind_of(Whole, softmax_in_evaluation),
     "sigmoid at the end": rows(head, nn.Sigmoid),
     "tanh at the end": rows(head, nn.Tanh),
@@ -439,34 +301,17 @@ OF_ROWS = {
     "a frozen body": net(body=lambda: nn.Linear(8, 16).requires_grad_(False)),
     "a float64 layer": lambda: other_dtype(torch.float64),
     "a bfloat16 layer": lambda: other_dtype(torch.bfloat16),
-    "int8 weights in a buffer": lambda: Buffered(
-        lambda m, x: F.linear(x, m.buffer.float() / 512),
-        torch.randint(-127, 127, (16, 16), dtype=torch.int8),
-    ),
     "a parameter of size 0": net(lambda m, x: x + m.prompt.sum(0), prompt=lambda: weight(0, 16)),
-    "fake quantisation": net(
-        lambda m, x: m.quantise(x), quantise=torch.ao.quantization.FakeQuantize
-    ),
     "returns a view of its parameter": kind_of(
         Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
     ),
     "a body under no_grad": cut(lambda m, x: torch.no_grad()(m.body)(x)),
     "a body under inference_mode": cut(lambda m, x: torch.inference_mode()(m.body)(x).clone()),
-    "a detached body": cut(lambda m, x: m.body(x).detach()),
     "a body detached in training": cut(
         lambda m, x: m.body(x).detach() if m.training else m.body(x)
     ),
-    "a body through integers": cut(lambda m, x: (4 * m.body(x)).int().float()),
-    "a body through numpy": cut(lambda m, x: torch.from_numpy(m.body(x).detach().numpy())),
-    "a body through a list": cut(lambda m, x: torch.tensor(m.body(x).tolist())),
-    "the data of a weight": cut(lambda m, x: F.linear(x, m.body.weight.data)),
     "a layer that is never used": net(unused=linear),
-    "a body shared with another network": shares_its_body,
-    "DataParallel": lambda: nn.DataParallel(Net()),
-    "torch.compile": lambda: torch.compile(Net()),
     "holds a lock": net(lock=threading.Lock),
-    "its own __getattr__": GetAttr,
-    "a property device": WithDevice,
     "through numpy": kind_of(
         Whole, lambda m, x: m.head(m.body(torch.from_numpy(np.log1p(x.numpy() ** 2))).relu())
     ),
@@ -492,14 +337,11 @@ OF_IMAGES = {
     "a head that is not flattened": lambda: images()()[:-1],
 }
 OF_OTHERS = {
-    "keyword inputs": (ImageAndAge, il.Inputs(image=ROWS, age=ROWS[:, :1])),
     "a tuple of inputs as one argument": (
         kind_of(Whole, lambda m, pair: Net.forward(m, pair[0] + pair[1])),
         il.Inputs(ROWS, ROWS[:, :1]),
     ),
-    "RNN": (kind_of(Recurrent, nn.RNN), SEQUENCES),
-    "GRU of two layers": (lambda: Recurrent(nn.GRU, num_layers=2, dropout=0.1), SEQUENCES),
-    "bidirectional LSTM": (lambda: Recurrent(nn.LSTM, 32, bidirectional=True), SEQUENCES),
+    "bidirectional LSTM": (Recurrent, SEQUENCES),
     "only an LSTM": (
         kind_of(TextNet, lambda m, _, x: m.rnn(x)[0][:, -1], 16, rnn=lambda: nn.LSTM(8, 16)),
         TOKENS,
@@ -508,22 +350,10 @@ OF_OTHERS = {
         kind_of(TextNet, packed, 16, rnn=lambda: nn.LSTM(8, 16, batch_first=True), middle=linear),
         PADDED,
     ),
-    "attention with a padding mask": (
-        kind_of(
-            TextNet, attend, 8, attention=lambda: nn.MultiheadAttention(8, 2, batch_first=True)
-        ),
-        PADDED,
-    ),
-    "positions kept by length": (
-        kind_of(TextNet, sinusoids_by_length, 8, layer=encoder_layer, positions=dict),
+    "embedding bag": (
+        lambda: nn.Sequential(nn.EmbeddingBag(20, 16), linear(), nn.ReLU(), head()),
         TOKENS,
     ),
-    "embedding bag": (sequential(lambda: nn.EmbeddingBag(20, 16), linear, nn.ReLU, head), TOKENS),
-    "Conv1d": (
-        sequential(lambda: nn.Conv1d(5, 4, 3), nn.Flatten, lambda: nn.Linear(24, 16), head),
-        SEQUENCES,
-    ),
-    "Conv3d": (sequential(lambda: nn.Conv3d(1, 2, 3), nn.Flatten, nn.ReLU, head), VOLUMES),
 }
 ODDITIES = {name: (build, ROWS) for name, build in OF_ROWS.items()}
 ODDITIES |= {name: (build, IMAGES) for name, build in OF_IMAGES.items()}

@@ -31,7 +31,7 @@ def new_learner(module, head="own"):
 
 STOPS = "no gradient reaches|uses activation|gives other outputs|writes to its|ends in s"
 STOPPED = [name for name, line in RECORDED.items() if re.search(STOPS, line)]
-OF_OWN_HEADS = ("a cosine head", "fake quantisation")  # which stop nothing under a shared one
+OF_OWN_HEADS = ("a cosine head",)  # which stops nothing under a shared one
 CASES = [(name, "own") for name in STOPPED]
 CASES += [(name, "shared") for name in STOPPED if name not in OF_OWN_HEADS]
 

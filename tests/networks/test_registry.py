@@ -1,6 +1,4 @@
-"""Networks by name: what a spec holds, what is refused, and networks of one's own."""
-
-import json
+"""A network of one's own, registered by name."""
 
 import pytest
 from torch import nn
@@ -12,28 +10,6 @@ from impresslearn.networks import create_backbone, register_backbone, registry
 def names(monkeypatch):
     """A registry that forgets afterwards what a test adds."""
     monkeypatch.setattr(registry, "_builders", dict(registry._builders))
-
-
-def test_the_spec_survives_json_and_rebuilds_the_backbone():
-    backbone = create_backbone("lenet_300_100", 4, seed=3, in_features=20, widths=(9, 5))
-    assert backbone.spec == {
-        "name": "lenet_300_100",
-        "num_classes": 4,
-        "seed": 3,
-        "init": "signed_constant",
-        "norm": "none",
-        "gain": 2.0,
-        "init_version": 2,
-        "in_features": 20,
-        "widths": [9, 5],
-    }
-    rebuilt = create_backbone(**json.loads(json.dumps(backbone.spec)))
-    assert rebuilt.fingerprint() == backbone.fingerprint()
-    assert create_backbone(**rebuilt.spec | {"seed": 4}).fingerprint() != backbone.fingerprint()
-    assert rebuilt.spec == backbone.spec
-    assert not backbone.pretrained
-    defaults = create_backbone("resnet18", 2, width=4).spec
-    assert (defaults["norm"], defaults["in_channels"]) == ("batch", 3)
 
 
 @pytest.mark.usefixtures("names")

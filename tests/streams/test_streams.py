@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from impresslearn.data import Examples, StreamedExamples
-from impresslearn.streams import Stream, Task, from_arrays
+from impresslearn.streams import Stream, Task
 from toys import refused
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -47,15 +47,6 @@ def test_a_stream_is_a_sequence_that_travels_to_other_processes(stream):
     assert copy.names == stream.names
     assert torch.equal(copy[0].train.inputs, stream[0].train.inputs)
     refused("index out of range", stream.__getitem__, 5, error=IndexError)
-
-
-def test_pairs_of_anything_become_tasks():
-    dataset, names = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), ["cat", "dog"] * 3
-    made = from_arrays({"b": ((X, names), (X[:2], names[:2])), "a": (dataset, (X, Y))})
-    assert (made.name, made.names) == ("own", ("b", "a"))
-    assert (made["b"].classes, made["a"].classes) == (("cat", "dog"), (0, 1, 2))
-    assert torch.equal(made["b"].train.inputs, torch.from_numpy(X))
-    assert made["b"].test.labels.tolist() == names[:2]
 
 
 def test_settings_are_chosen_on_what_is_held_out_of_the_training_examples():

@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.utils import data as torch_data
 
 import impresslearn as il
@@ -34,8 +33,7 @@ def drawn(high, noise, *shape):
 
 X = (drawn(19, 5, 5) - 11).astype(np.float32)
 PIXELS = drawn(200, 55, 3, 8, 8).astype(np.uint8)
-IDS = drawn(8, 2, 6)
-PLAIN = {"table": X, "bits": (X > 0).astype(np.float32), "image": PIXELS, "ids": IDS}
+PLAIN = {"table": X, "bits": (X > 0).astype(np.float32), "image": PIXELS}
 PLAIN["grey"] = PIXELS[:, :1]
 TABLE = pandas.DataFrame(X, columns=NAMES)
 LABELLED = TABLE.assign(label=Y)
@@ -110,16 +108,12 @@ LAST, TENSORS = torch.channels_last, torch.from_numpy(X)
 
 # Inputs of each kind; the labels are Y.
 INPUTS = {
-    "float64": ("table", lambda _: X.astype(np.float64)),
     "int8": ("table", lambda _: X.astype(np.int8)),
     "bool": ("bits", lambda _: X > 0),
-    "Fortran order": ("table", lambda _: np.asfortranarray(X)),
     "memory-mapped": ("table", mapped),
-    "non-contiguous": ("table", lambda _: np.repeat(X, 2, axis=1)[:, ::2]),
     "objects": ("table", lambda _: X.astype(object)),
     "only __array__": ("table", lambda _: OnlyArray()),
     "lists": ("table", lambda _: X.tolist()),
-    "list of tensors": ("table", lambda _: list(TENSORS)),
     "Series of arrays": ("table", lambda _: pandas.Series(list(X))),
     "requires_grad": ("table", lambda _: TENSORS.clone().requires_grad_()),
     "DataFrame": ("table", lambda _: TABLE),
@@ -134,23 +128,16 @@ INPUTS = {
     "channels_last": ("image", lambda _: torch.from_numpy(PIXELS).to(memory_format=LAST)),
     "pixels in [0, 1]": ("image", lambda _: PIXELS.astype(np.float32) / 255),
     "images": ("image", lambda _: IMAGES),
-    "Series of images": ("image", lambda _: pandas.Series(IMAGES)),
     "grey images": ("grey", lambda _: [Image.fromarray(each) for each in PIXELS[:, 0]]),
     "grey without channel": ("grey", lambda _: PIXELS[:, 0]),
-    "ids": ("ids", lambda _: torch.from_numpy(IDS).int()),
 }
 # Labels; the inputs are X.
 LABELS = {
-    "tuple": tuple(Y.tolist()),
-    "objects": Y.astype(object),
-    "tensor": torch.from_numpy(Y),
-    "Series": pandas.Series(Y),
     "Series with an index": NUMBERED,
     "Categorical": pandas.Categorical(Y),
     "nullable": pandas.Series(Y, dtype="Int64"),
     "polars": polars.Series(Y),
     "Arrow": arrow.chunked_array([Y[:9], Y[9:]]),
-    "words": WORDS,
     "polars of words": polars.Series(WORDS, dtype=polars.Categorical),
     "Arrow of words": arrow.array(WORDS.tolist()).dictionary_encode(),
 }
@@ -160,25 +147,17 @@ WHOLE = {
     "Hugging Face as torch": ("table", lambda _: rows().with_format("torch")),
     "Hugging Face, streamed": ("table", lambda _: rows().to_iterable_dataset()),
     "Hugging Face, loaded": ("table", lambda _: loader(rows().with_format("torch"), batch_size=16)),
-    "Hugging Face, both": ("table", lambda _: loader(rows().to_iterable_dataset(), batch_size=16)),
     "Hugging Face, Subset": ("table", lambda _: torch_data.Subset(rows(), range(COUNT))),
     "Hugging Face, images": ("image", lambda _: image_rows()),
     "Dataset of lists and words": ("table", lambda _: Pairs(X.tolist(), WORDS.tolist())),
     "Dataset of images": ("image", lambda _: Pairs(IMAGES, Y)),
     "TensorDataset": ("table", lambda _: data_set()),
-    "Subset": ("table", lambda _: torch_data.Subset(data_set(), range(COUNT))),
-    "ConcatDataset": ("table", lambda _: Pairs(X[:9], Y[:9]) + Pairs(X[9:], Y[9:])),
-    "DataLoader, two workers": ("table", lambda _: loader(batch_size=8, num_workers=2)),
-    "DataLoader, drop_last": ("table", lambda _: loader(batch_size=7, drop_last=True)),
     "DataLoader, batch sampler": ("table", lambda _: loader(batch_sampler=batches())),
-    "DataLoader of images": ("image", lambda _: loader(Pairs(IMAGES, Y))),
     "torchvision": ("image", torch_folder),
-    "folder of .png": ("image", lambda folder: image_folder(folder, "png")),
     "folder of several suffixes": ("image", lambda it: image_folder(it, "png", "bmp", "tiff")),
 }
 FILES = {
     ".csv": lambda folder: csv(folder, LABELLED),
-    ".csv of words": lambda folder: csv(folder, TABLE.assign(label=WORDS)),
     ".parquet": lambda folder: parquet(folder, LABELLED),
     ".parquet with an index": lambda folder: parquet(folder, LABELLED.set_index(NUMBERED.index)),
     ".parquet of words": lambda it: parquet(it, TABLE.assign(label=pandas.Categorical(WORDS))),
@@ -231,16 +210,12 @@ REFUSED_INPUTS = {
 
 @functools.cache
 def backbone_of(kind):
-    if kind == "ids":
-        torch.manual_seed(0)
-        parts = nn.Embedding(9, 4), nn.Flatten(), nn.Linear(24, 12), nn.ReLU(), nn.Linear(12, 3)
-        return il.adapt(nn.Sequential(*parts), input_dtype=torch.long)
     sizes = {"in_features": PLAIN[kind][0].size, "widths": (24, 12)}
     return il.create_backbone("lenet_300_100", 3, head="own", **sizes)
 
 
 def learner_of(kind, **settings):
-    scale = None if kind == "ids" else il.Preprocessing.standardising(PLAIN[kind])
+    scale = il.Preprocessing.standardising(PLAIN[kind])
     return quick_learner(backbone_of(kind), preprocessing=scale, **settings).add_random_masks(4)
 
 
