@@ -31,15 +31,13 @@ from impresslearn.coefficients.quantisation import Grid, Grids, TensorLayout
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 
-# Features are scaled to this root mean squared length before the regression.
-FEATURE_NORM = 8.0
+FEATURE_NORM = 8.0  # features are scaled to this root mean squared length before the regression
 C = 0.1  # the inverse strength of the L2 penalty on weights of these scaled features
 # Components are divided by their variance to this power: half of the way to equal variances.
 WHITENING = 0.25
 MOST_DECOMPOSED = 4096  # of more features the components are found by a randomised method
 COMPONENTS = 256  # that the first task over a wide network learns for all tasks
-# Tried steps of the grid, in units of the weights' root mean square.
-STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
+STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)  # tried, in units of the weights' root mean square
 FINE_STEPS = 2.0 ** np.arange(-3, 6.5, 0.25)  # where a budget decides
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # step of a bias, in nats; a bias in larger steps would be useless
@@ -150,7 +148,7 @@ class ReadoutFit:
         self._table = _table(features if self._matrix is None else features @ self._matrix)
         # Components come in the order of their importance: a half, a quarter or an eighth may do.
         self._divisors = [1, 2, 4, 8] if self.is_projected else [1]
-        self._regressions: dict[int, Regression] = {}
+        self._fits: dict[int, Regression] = {}
         self._tried: dict[tuple[int, float], Rounding] = {}
 
     def within(self, max_bits: float) -> ReadoutFit:
@@ -211,12 +209,11 @@ class ReadoutFit:
         return roundings
 
     def _regression(self, divisor: int) -> Regression:
-        if divisor not in self._regressions:
+        if divisor not in self._fits:
             table = self._table[:, : max(1, self._table.shape[1] // divisor)]
             targets = self._given[1].cpu().numpy()
-            fitted = Regression.of(table, targets, self._classes, self._has_bias)
-            self._regressions[divisor] = fitted
-        return self._regressions[divisor]
+            self._fits[divisor] = Regression.of(table, targets, self._classes, self._has_bias)
+        return self._fits[divisor]
 
 
 @dataclass(frozen=True)
@@ -231,20 +228,18 @@ class Regression:
     shift: np.ndarray
 
     @classmethod
-    def of(
-        cls, table: np.ndarray, targets: np.ndarray, num_classes: int, has_bias: bool
-    ) -> Regression:
+    def of(cls, table: np.ndarray, targets: np.ndarray, classes: int, has_bias: bool) -> Regression:
         """The best weights and bias; the bias is 0 unless `has_bias`."""
         mean = table.mean(axis=0) if has_bias else np.zeros(table.shape[1])
         length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
         scale = FEATURE_NORM / length if length else 1.0
         scaled = scale * (table - mean)
-        classes = np.unique(targets)
-        weights, shift = np.zeros((table.shape[1], num_classes)), np.zeros(num_classes)
-        weights[:, classes], known = _regressed(scaled, targets[:, None] == classes, has_bias)
+        seen = np.unique(targets)
+        weights, shift = np.zeros((table.shape[1], classes)), np.zeros(classes)
+        weights[:, seen], known = _regressed(scaled, targets[:, None] == seen, has_bias)
         if has_bias:
             shift[:] = known.min() - FEATURE_NORM  # a class without an example is never predicted
-            shift[classes] = known
+            shift[seen] = known
         return cls(scaled, targets, scale, mean, weights, shift)
 
     def rounded(self, factor: float) -> Rounding:

@@ -91,8 +91,7 @@ class ImpressLearner(ReadOnlySettings):
       Training then folds running statistics into the tuned scales and shifts. 0 turns this off.
     - max_bytes: limit on a learned task; training adjusts the price of bits to fit it.
     - staged: whether a task begins with a coded readout of the frozen network's features. With 60
-      examples or more training may then change the network, and drops changes that clearly raise
-      the loss on a held-out sixth.
+      examples or more it then changes the network, unless this clearly raises the held-out loss.
     - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
     - cache_bytes: memory for the weights of recently used tasks, in bytes.
 
@@ -465,8 +464,7 @@ class ImpressLearner(ReadOnlySettings):
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
-        shortlisted = method == "auto"
-        candidates, values, about = self._inference_arguments(inputs, among, shortlisted)
+        candidates, values, about = self._inference_arguments(inputs, among, method == "auto")
         about |= {"shared": self.shared_statistics_, **settings}
         return guess_task(self.backbone, self.bank_, candidates, values, method, **about)
 
@@ -542,10 +540,8 @@ class ImpressLearner(ReadOnlySettings):
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
         """The tasks (perhaps a shortlist), prepared inputs and keywords of `guess_task`."""
         store, values = self._store, self.prepare(inputs)
-        few = None
-        if shortlisted and among in ("all", "learned"):
-            few = store.index.shortlist(values, one_by_one)
-        if few is not None:
+        shortlisted = shortlisted and among in ("all", "learned")
+        if shortlisted and (few := store.index.shortlist(values, one_by_one)):
             names, values = few
             if among == "learned":
                 names = [name for name in names if store.tasks.stored(name).role == "learned"]

@@ -238,15 +238,15 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
 
 def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:
     """Raises InputError unless given features (count, f) match the computed rows at `places`."""
-    shape, match = (count, computed.shape[1]), False
+    shape = count, computed.shape[1]
     if values.shape == shape:
         apart = (values[torch.from_numpy(places)] - computed).abs().max()
-        match = bool(apart <= LARGEST_DIFFERENCE * computed.abs().max())
-    if not match:
-        raise InputError(
-            f"values {tuple(values.shape)} are not the features {shape} of these inputs: they are "
-            "of another network, or in another order; leave out values to compute them"
-        )
+        if apart <= LARGEST_DIFFERENCE * computed.abs().max():
+            return
+    raise InputError(
+        f"values {tuple(values.shape)} are not the features {shape} of these inputs: they are "
+        "of another network, or in another order; leave out values to compute them"
+    )
 
 
 class TaskReadout:
@@ -357,9 +357,8 @@ class TaskReadout:
         readout = self._with_readout(self._frozen)
         budget = None
         if room is not None:
-            # The changes leave room for the readout that will replace the head.
-            for_readout = min(self._size(readout), room // 3)
-            budget = Budget(room - for_readout, self._settings.bit_price)
+            # Leaves room for the readout that will replace the head, at most a third.
+            budget = Budget(room - min(self._size(readout), room // 3), self._settings.bit_price)
         assert self._problem is not None
         task = replace(self._task, data=(examples.subset(kept.numpy()), classes))
         training, numbers = self._problem(task, budget, head=False)
