@@ -258,7 +258,7 @@ class ImpressLearner(ReadOnlySettings):
     def learn_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a new task over the bank's masks; a readout, over the masks of its projection.
+        """Learns a new task over the bank's masks, or a readout over its projection's masks.
 
         - data: anything that `as_examples` takes; a few labelled examples suffice.
         - name, seed, note: as in `learn_basis`.

@@ -108,7 +108,7 @@ class NewTask:
 
 
 def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
-    """The bytes that labels and profile leave of max_bytes for numbers; None without max_bytes."""
+    """What labels and profile leave of max_bytes for a task's numbers; None without max_bytes."""
     if max_bytes is None:
         return None
     examples, classes = task.data
@@ -151,7 +151,7 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
 def networks_of(
     store: Store, settings: LearnerSettings, projection: Projection | None = None
 ) -> tuple[int, bool]:
-    """The networks whose features readouts read: a number of masks, and whether also no mask.
+    """The number of masks that give readouts features, and whether the unmasked network does too.
 
     A projection fixes both. Raises InputError for networks whose features a readout cannot use.
     """
@@ -293,7 +293,7 @@ class TaskReadout:
     def _with_readout(
         self, stage: Stage, kept: Tensor | slice = slice(None), room: int | None = None
     ) -> Coefficients:
-        """The changes of a stage, with the best readout of the kept examples; both in `room`."""
+        """A stage's changes and the best readout of the kept examples, together in `room` bytes."""
         room = self._task.room if room is None else room
         head, price = self._store.backbone.own_head, self._settings.bit_price
         has_bias = head is not None and len(head.shapes) == 2

@@ -113,7 +113,7 @@ def compare(
       stream, for another order or other tasks with each seed
     - seeds: their number, for seeds from 0 on, or the seeds; five or more give intervals and tests
     - basis: number of basis tasks, from the start of the stream, for all methods or by label (0 for
-      labels left out). All methods learn the same new tasks: all after the largest such number
+      labels left out). The tasks after the largest of these numbers are new tasks for all methods
     - evaluate_on: names of the new tasks, which keeps them the same in calls with other numbers of
       basis tasks. Basis tasks are then the first of the other tasks
     - workers: processes that work at the same time

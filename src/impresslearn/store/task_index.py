@@ -47,7 +47,7 @@ class _Means:
 
     def __init__(self, rows: np.ndarray, mapped: mmap.mmap | None = None) -> None:
         checksums, means = rows["task"], rows["mean"]
-        starts = np.flatnonzero(np.diff(checksums, prepend=~checksums[:1]))  # ~: row 0 is one
+        starts = np.flatnonzero(np.diff(checksums, prepend=~checksums[:1]))  # row 0 begins one
         self.rows, self._mapped = rows, mapped
         self.tasks, self._bounds = checksums[starts], np.append(starts, len(rows))
         self._squares = np.einsum("md,md->m", means, means, dtype=np.float32)
@@ -80,7 +80,7 @@ class _Means:
 
 
 class TaskIndex:
-    """The class means of a store's tasks, brought up to date at each question.
+    """The class means of a store's tasks, brought up to date before each shortlist.
 
     A store in a file has its index beside it, in NAME.index, if that can be written. The index only
     copies what the tasks know.
@@ -93,7 +93,7 @@ class TaskIndex:
         path = store.database.path
         self._path = None if path is None else Path(f"{path}.index")
         self._filed = self._recent = _Means(np.empty(0, ROW))  # in the file, and not in it yet
-        self._names: list[str | None] = []  # of each task of both; None for a removed one
+        self._names: list[str | None] = []  # of each task in both; None for a removed one
         self._gone: list[int] = []  # the places of the removed tasks
         self._unplaced: dict[int, str] = {}  # checksum and name of tasks without class means
 
