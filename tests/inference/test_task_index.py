@@ -41,7 +41,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these were very many tasks."""
-    few = {"MANY_TASKS": 20, "SHORTLIST": 8, "SHORTLIST_OF_ONE": 5, "WORTH_KEEPING": 10}
+    few = {"MANY_TASKS": 20, "SHORTLIST": 8, "SHORTLIST_OF_ONE": 5, "WORTH_WRITING": 10}
     few |= {"TASKS": 7, "AT_ONCE": 16}
     for name, value in few.items():
         monkeypatch.setattr(task_index, name, value)

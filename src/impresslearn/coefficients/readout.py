@@ -2,8 +2,8 @@
 
 logits = Σ_t H_t f_t(x) + b, where f_t(x) is what enters the head of the network under mask t, so a
 readout is a sum of networks with different masks and heads. H is found by multinomial logistic
-regression, a convex problem, over the features themselves or over `Projection`s of them, and then
-rounded to the grid on which its objective and the price of its code are least.
+regression, a convex problem, over the features themselves or over a `Projection` of them. It is
+then rounded to the grid on which its loss plus the price of its code is least.
 """
 
 from __future__ import annotations
@@ -31,19 +31,16 @@ from impresslearn.coefficients.quantisation import Grid, Grids, TensorLayout
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 
-C = 0.1  # the inverse strength of the L2 penalty, for features whose mean squared length is 64
-# Features are scaled to this root mean squared length before the regression.
-FEATURE_NORM = 8.0
+FEATURE_NORM = 8.0  # features are scaled to this root mean squared length before the regression
+C = 0.1  # the inverse strength of the L2 penalty on weights of these scaled features
 # Components are divided by their variance to this power: half of the way to equal variances.
 WHITENING = 0.25
-MOST_EXACT = 4096  # features at most for components by a full decomposition
-# Components of features that the first task over a network of many features learns for all.
-COMPONENTS = 256
-# Tried steps of the grid, in units of the weights' root mean square.
-STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
+MOST_DECOMPOSED = 4096  # of more features the components are found by a randomised method
+COMPONENTS = 256  # that the first task over a wide network learns for all tasks
+STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)  # tried, in units of the weights' root mean square
 FINE_STEPS = 2.0 ** np.arange(-3, 6.5, 0.25)  # where a budget decides
 BIAS_STEP = 1 / 16
-COARSEST = 2.0  # step of the bias, in nats, up to which it is of use
+COARSEST = 2.0  # step of a bias, in nats; a bias in larger steps would be useless
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 
@@ -53,7 +50,7 @@ class Readout(Parametrisation):
 
     - num_features: the number of features that it reads.
     - projection: the number of the `Projection` that gives them; 0 for the features themselves.
-    - residual: whether the features of the network itself come before those under its masks.
+    - residual: whether the network's features without a mask come before its features under masks.
     """
 
     num_features: int = 0
@@ -81,9 +78,9 @@ register_parametrisation(Readout, {"readout": _made})
 class Projection:
     """Principal components of features, partly whitened, for readouts to use in their place.
 
-    - num_masks: the first masks of the bank, under each of which the network gives features.
-    - residual: whether the features of the network itself come first.
-    - matrix: (features, components), as float16 holds it.
+    - num_masks: features are under each of this number of masks, the first of the bank.
+    - residual: whether the network's features without a mask come before these.
+    - matrix: (features, components), rounded to float16.
     """
 
     num_masks: int
@@ -92,11 +89,11 @@ class Projection:
 
     @classmethod
     def of(cls, features: Tensor, dimensions: int, num_masks: int, residual: bool) -> Projection:
-        """The leading components of features (n, f) of examples, n >= 2."""
+        """The leading components of features (n, f), n >= 2, up to this number of dimensions."""
         from sklearn.decomposition import PCA  # sklearn takes a second to import
 
         most = min(dimensions, *features.shape)
-        solver = "covariance_eigh" if features.shape[1] <= MOST_EXACT else "randomized"
+        solver = "covariance_eigh" if features.shape[1] <= MOST_DECOMPOSED else "randomized"
         table = _table(features)
         if not table.std(axis=0).any():
             raise InputError("the features of all these inputs are the same; give other inputs")
@@ -112,26 +109,26 @@ class Projection:
 
 
 def without_readout(coefficients: Coefficients) -> Coefficients | None:
-    """What a task changes in the network before its readout, which comes last; None for nothing."""
-    parts, (*numbers, last) = coefficients.parts[:-1], coefficients.numbers
-    grids = coefficients.grids[: -len(last)] if coefficients.grids else None
-    return Coefficients(parts, tuple(numbers), coefficients.num_masks, grids) if parts else None
+    """A task's changes of the network, without its last part, the readout; None without changes."""
+    parts, numbers = coefficients.parts[:-1], coefficients.numbers[:-1]
+    grids = coefficients.grids[: -len(coefficients.numbers[-1])] if coefficients.grids else None
+    return Coefficients(parts, numbers, coefficients.num_masks, grids) if parts else None
 
 
 def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> list[Tensor]:
     """A readout's weights (f, K), of the features themselves, and perhaps its bias (K,)."""
     weights, *bias = numbers
-    if projection is not None:
+    if projection is not None:  # a readout may use the leading components alone
         weights = projection.matrix[:, : len(weights)].to(weights.device) @ weights
     return [weights, *bias]
 
 
 class ReadoutFit:
-    """The best readout of features: the regression is done once, its roundings are chosen from.
+    """A readout fitted to examples once, and rounded as a price or a number of bits asks.
 
     - features, targets: (n, f) and class indices (n,).
     - projection: of the features; None for the features themselves.
-    - bias: whether there is one.
+    - has_bias: whether the readout has a bias.
 
     Raises InputError for features that are not finite.
     """
@@ -143,22 +140,22 @@ class ReadoutFit:
         num_classes: int,
         *,
         projection: Projection | None,
-        bias: bool,
+        has_bias: bool,
     ) -> None:
-        self._given, self._classes, self._bias = (features, targets), num_classes, bias
+        self._given, self._classes, self._has_bias = (features, targets), num_classes, has_bias
         self._matrix = None if projection is None else projection.matrix
         self.is_projected = projection is not None
         self._table = _table(features if self._matrix is None else features @ self._matrix)
         # Components come in the order of their importance: a half, a quarter or an eighth may do.
-        self._parts = [1, 2, 4, 8] if self.is_projected else [1]
-        self._regressions: dict[int, Regression] = {}
+        self._divisors = [1, 2, 4, 8] if self.is_projected else [1]
+        self._fits: dict[int, Regression] = {}
         self._tried: dict[tuple[int, float], Rounding] = {}
 
     def within(self, max_bits: float) -> ReadoutFit:
-        """The fit that suits this number of bits: this one, or one of the features themselves.
+        """The fit that suits this number of bits: this one, or one without the projection.
 
-        A projection to fewer components loses some of what features tell, so with a bit or more for
-        each weight of the features it is done without.
+        A projection to fewer components loses information. It is left out if each weight of the
+        features themselves can have a bit or more.
         """
         if self._matrix is None or self._matrix.shape[0] == self._matrix.shape[1]:
             return self
@@ -166,7 +163,7 @@ class ReadoutFit:
 
     @cached_property
     def _unprojected(self) -> ReadoutFit:
-        return ReadoutFit(*self._given, self._classes, projection=None, bias=self._bias)
+        return ReadoutFit(*self._given, self._classes, projection=None, has_bias=self._has_bias)
 
     def exact(self) -> tuple[Tensor, ...]:
         """Weights (f, K), and perhaps a bias (K,), before rounding."""
@@ -177,17 +174,17 @@ class ReadoutFit:
     def rounded(
         self, bit_price: float, max_bits: float | None = None
     ) -> tuple[tuple[Tensor, ...], Grids]:
-        """Weights, perhaps a bias, and their grids; max_bits: of the code of weights, about."""
+        """Weights, perhaps a bias, and their grids. The weights take about max_bits at most."""
         best = min(self._roundings(STEPS), key=lambda rounding: rounding.cost(bit_price))
         if max_bits is not None and best.bits > max_bits:
-            # Fine steps, as the budget and not the price decides which is the best.
+            # The budget decides, not the price: finer differences of the step fill it better.
             fine = self._roundings(FINE_STEPS)
             small = [rounding for rounding in fine if rounding.bits <= max_bits]
             small = small or [min(fine, key=lambda rounding: rounding.bits)]
             best = min(small, key=lambda rounding: rounding.cost(bit_price))
         weights, grids = best.step * best.levels, [Grid(best.step, 0.0)]
         shift = best.fitted.shift - best.fitted.mean @ weights
-        if self._bias:
+        if self._has_bias:
             shift -= np.median(shift)  # which all logits share and no prediction needs
             unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
             if unit > COARSEST:
@@ -199,29 +196,29 @@ class ReadoutFit:
         return self._tensors(weights, shift), tuple(grids)
 
     def _tensors(self, weights: np.ndarray, shift: np.ndarray) -> tuple[Tensor, ...]:
-        arrays = (weights, shift) if self._bias else (weights,)
+        arrays = (weights, shift) if self._has_bias else (weights,)
         return tuple(torch.from_numpy(array.astype(np.float32)) for array in arrays)
 
     def _roundings(self, steps: np.ndarray) -> list[Rounding]:
-        """The weights of each part of the features, rounded to each of the steps."""
+        """Weights of all features, or of the first half and so on, rounded to each of the steps."""
         roundings = []
-        for key in product(self._parts, steps.tolist()):
-            if key not in self._tried:
-                self._tried[key] = self._regression(key[0]).rounded(key[1])
-            roundings.append(self._tried[key])
+        for divisor, step in product(self._divisors, steps.tolist()):
+            if (divisor, step) not in self._tried:
+                self._tried[divisor, step] = self._regression(divisor).rounded(step)
+            roundings.append(self._tried[divisor, step])
         return roundings
 
-    def _regression(self, part: int) -> Regression:
-        if part not in self._regressions:
-            table = self._table[:, : max(1, self._table.shape[1] // part)]
+    def _regression(self, divisor: int) -> Regression:
+        if divisor not in self._fits:
+            table = self._table[:, : max(1, self._table.shape[1] // divisor)]
             targets = self._given[1].cpu().numpy()
-            self._regressions[part] = Regression.of(table, targets, self._classes, self._bias)
-        return self._regressions[part]
+            self._fits[divisor] = Regression.of(table, targets, self._classes, self._has_bias)
+        return self._fits[divisor]
 
 
 @dataclass(frozen=True)
 class Regression:
-    """Features (n, f) less their mean and scaled, and the weights (f, K) and bias (K,) on them."""
+    """Features (n, f), centred and scaled, with weights (f, K) and a bias `shift` (K,) on them."""
 
     features: np.ndarray
     targets: np.ndarray
@@ -231,26 +228,26 @@ class Regression:
     shift: np.ndarray
 
     @classmethod
-    def of(cls, table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool) -> Regression:
-        """The best weights and bias; the bias is 0 if there is to be none."""
-        mean = table.mean(axis=0) if bias else np.zeros(table.shape[1])
+    def of(cls, table: np.ndarray, targets: np.ndarray, classes: int, has_bias: bool) -> Regression:
+        """The best weights and bias; the bias is 0 unless `has_bias`."""
+        mean = table.mean(axis=0) if has_bias else np.zeros(table.shape[1])
         length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
         scale = FEATURE_NORM / length if length else 1.0
         scaled = scale * (table - mean)
-        classes = np.unique(targets)
-        weights, shift = np.zeros((table.shape[1], num_classes)), np.zeros(num_classes)
-        weights[:, classes], known = _regressed(scaled, targets[:, None] == classes, bias)
-        if bias:
+        seen = np.unique(targets)
+        weights, shift = np.zeros((table.shape[1], classes)), np.zeros(classes)
+        weights[:, seen], known = _regressed(scaled, targets[:, None] == seen, has_bias)
+        if has_bias:
             shift[:] = known.min() - FEATURE_NORM  # a class without an example is never predicted
-            shift[classes] = known
+            shift[seen] = known
         return cls(scaled, targets, scale, mean, weights, shift)
 
     def rounded(self, factor: float) -> Rounding:
-        """The weights at a step of this many times their root mean square."""
+        """The weights at a step of `factor` times their root mean square."""
         size = math.sqrt((self.weights**2).mean()) or 1.0
         if not coding.SMALLEST_STEP <= self.scale * size <= coding.LARGEST_STEP:
             raise InputError(f"the features of these examples {UNSUITED}")
-        # The step is of the weights of features before scaling, as a store keeps them.
+        # A store keeps weights of the features before scaling, so the step is for these weights.
         step = float(nearest_steps(self.scale * (factor * size)))
         exact = self.scale * self.weights / step
         levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
@@ -268,7 +265,7 @@ class Rounding:
 
     @cached_property
     def loss(self) -> float:
-        """Cross-entropy in nats, and the L2 penalty; most roundings never need it."""
+        """Cross-entropy, in nats, plus the L2 penalty."""
         weights = self.levels * (self.step / self.fitted.scale)
         logits = self.fitted.features @ weights + self.fitted.shift
         right = logits[np.arange(len(logits)), self.fitted.targets]
@@ -276,17 +273,17 @@ class Rounding:
         return float((total - right).sum() + (weights**2).sum() / (2 * C))
 
     def cost(self, bit_price: float) -> float:
-        """The loss with the price of the bits, in nats."""
+        """The loss plus the price of the bits, in nats."""
         return self.loss + bit_price * math.log(2) * self.bits
 
 
 def _regressed(
-    table: np.ndarray, is_right: np.ndarray, bias: bool
+    table: np.ndarray, is_right: np.ndarray, has_bias: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The optimal weights (f, K) and the bias (K,) for examples of which each has one right class.
+    """The optimal weights (f, K) and bias (K,) for features (n, f); is_right: (n, K), one per row.
 
-    SciPy minimises what scikit-learn's LogisticRegression does, whose checks take longer than a
-    small task.
+    The objective is scikit-learn's, of LogisticRegression. SciPy minimises it directly, because
+    scikit-learn's checks take longer than a small task.
     """
     from scipy.optimize import minimize  # scipy takes a while to import
 
@@ -296,7 +293,7 @@ def _regressed(
         """The mean over examples, and its gradient."""
         weights, shift = np.split(flat.reshape(-1, count), [width])
         logits = table @ weights
-        if bias:
+        if has_bias:
             logits += shift
         logits -= logits.max(axis=1, keepdims=True)
         odds = np.exp(logits)
@@ -304,12 +301,12 @@ def _regressed(
         loss = np.log(total).sum() - logits[is_right].sum() + (weights**2).sum() / (2 * C)
         errors = odds / total - is_right
         gradients = [table.T @ errors + weights / C]
-        if bias:
+        if has_bias:
             gradients.append(errors.sum(axis=0, keepdims=True))
         return loss / len(table), np.concatenate(gradients).ravel() / len(table)
 
     options = {"maxiter": 1000, "gtol": 1e-4, "ftol": 64 * np.finfo(float).eps}
-    start = np.zeros((width + bias) * count)
+    start = np.zeros((width + has_bias) * count)
     solved = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
     weights, shift = np.split(solved.reshape(-1, count), [width])
     return weights, shift.ravel()

@@ -1,7 +1,7 @@
 """`ImpressLearner`: one frozen network, a bank of masks, and any number of tasks.
 
-`learn_basis` trains a mask and adds it to the bank; `learn_task` learns coefficients of the masks;
-neither changes what an earlier task uses. A task whose learning fails is not kept.
+`learn_basis` trains a mask and adds it to the bank. `learn_task` learns coefficients of the masks.
+Neither changes what an earlier task uses. A task whose learning fails is not kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-MANY_COMPARED = 2000  # tasks; before it compares inputs with more one by one, inference warns
+MANY_COMPARED = 2000  # inference warns before it compares inputs one by one with more tasks
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -77,21 +77,21 @@ class ImpressLearner(ReadOnlySettings):
       int4, or "coded" (integers whose code length is part of the loss).
     - bit_price: for "coded", the weight λ of rate–distortion: one bit of code costs as much as this
       number of bits of cross-entropy, summed over the examples. Raise it for smaller tasks.
-    - penalty: λ of eq. 2, which keeps Σ |α| near 1.
+    - penalty: λ of the paper's eq. 2, which keeps Σ |α| near 1.
     - basis_recipe, task_recipe: how masks and coefficients are optimised.
     - score_rule: whether edge-popup ranks weights by "score" or by its "magnitude".
     - seed: of all draws. A training derives its seed from this one and the name of its task.
-    - preprocessing: shape and scale of the inputs of every method; stores and exports keep it.
-      None takes inputs as they are, with uint8 scaled to [0, 1].
+    - preprocessing: shapes and scales all raw inputs; stores and exports keep it. None takes inputs
+      as they are, with uint8 scaled to [0, 1].
     - start: "mixture" starts a task at a mixture of masks (eq. 1), "network" at the network without
       masks, whose weights the masks then change. Default: "network" for a pretrained network with
       a head per task and no penalty, otherwise "mixture".
     - tune: other parameters that a task learns: "norm" (scales, shifts), "bias" or both.
-    - fold_after: fraction of the training steps in which batch norms use batch statistics. Training
-      then folds the running statistics into the tuned scales and shifts. 0 turns this off.
+    - fold_after: fraction of the training steps in which batch norms first use batch statistics.
+      Training then folds running statistics into the tuned scales and shifts. 0 turns this off.
     - max_bytes: limit on a learned task; training adjusts the price of bits to fit it.
-    - staged: whether a task begins with a coded readout of the frozen network's features. Five
-      sixths of 60 examples or more may then change the network, if the others say that it pays.
+    - staged: whether a task begins with a coded readout of the frozen network's features. With 60
+      examples or more it then changes the network, unless this clearly raises the held-out loss.
     - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
     - cache_bytes: memory for the weights of recently used tasks, in bytes.
 
@@ -130,19 +130,20 @@ class ImpressLearner(ReadOnlySettings):
             check_kind("bank", bank, MaskBank)
             bank.check_network(backbone)
         self.backbone = backbone
-        trained = backbone.own_head and backbone.pretrained and not penalty
+        keeps_network = backbone.own_head and backbone.pretrained and not penalty
         self.settings = LearnerSettings(
             sparsity, allocation, granularity, output_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
-            start or ("network" if trained else "mixture"), cast(Any, tune), fold_after, max_bytes,
-            staged,
+            start or ("network" if keeps_network else "mixture"), cast(Any, tune), fold_after,
+            max_bytes, staged,
         )  # fmt: skip
         vars(self).update(self.settings.values())
         check_fold(backbone, self.settings.tune, fold_after)
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
         if backbone.layers:
-            ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # or raises
+            ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # raises early
+        # The learner adds masks to its own copy of a given bank.
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank.to(bank.device)
         self._store = Store(backbone, masks, self.cache_bytes)
 
@@ -178,9 +179,8 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def preprocessing_(self) -> Preprocessing | None:
         """How raw inputs are prepared: the setting, completed from the first task's inputs."""
-        # The first task's form is kept for later inputs. Otherwise uint8 would be scaled to [0, 1]
-        # after a task learned floats 0 to 255, or the reverse, and reordered columns accepted, all
-        # without a warning.
+        # Later inputs must have the first task's form. Otherwise, without a warning, uint8 would be
+        # scaled to [0, 1] after a task learned floats 0 to 255, and reordered columns be accepted.
         return with_form(self.settings.preprocessing, known_form(self._store) or {})
 
     @property
@@ -208,7 +208,7 @@ class ImpressLearner(ReadOnlySettings):
 
         - name: a new name.
         - data: anything that `as_examples` takes.
-        - seed: of the training; derived from the learner's and the name if None.
+        - seed: of the training; None derives it from the learner's seed and the name.
         - note: JSON values to keep in the task's history.
         """
         self._trainer.learn_masks([name], data, seed, note, batched=False)
@@ -258,7 +258,7 @@ class ImpressLearner(ReadOnlySettings):
     def learn_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a new task over the bank's masks (a readout: over the masks of its projection).
+        """Learns a new task over the bank's masks, or a readout over its projection's masks.
 
         - data: anything that `as_examples` takes; a few labelled examples suffice.
         - name, seed, note: as in `learn_basis`.
@@ -282,8 +282,8 @@ class ImpressLearner(ReadOnlySettings):
           coefficients take three quarters of the time and are the same bits; on a GPU `torch.vmap`
           gives equal results up to rounding.
         - workers: a number of processes, "ray" for the cluster that `ray.init` has connected to, or
-          a `concurrent.futures` executor. Tasks that the store has are skipped, so repeat an
-          interrupted call. Results do not depend on the number of workers.
+          a `concurrent.futures` executor. Tasks that the store has are skipped, so an interrupted
+          call can be repeated. Results do not depend on the number of workers.
 
         Raises, with workers, TasksFailedError with an error for each task that failed, after all
         others were learned.
@@ -316,7 +316,7 @@ class ImpressLearner(ReadOnlySettings):
         return tuple(task.info() for task in self._store.versions(name))
 
     def restore_task(self, name: str, version: int) -> ImpressLearner:
-        """Makes a former version the next one, bit for bit; InputError if there is none."""
+        """Adds a copy of a former version as the next one; InputError if there is none."""
         self._store.restore_version(name, check_integer("version", version, 1))
         return self
 
@@ -338,18 +338,18 @@ class ImpressLearner(ReadOnlySettings):
         """Adds tasks that were learned elsewhere, all in one transaction.
 
         - tasks: from `encoded`.
-        - on_conflict: for names that this learner has with other numbers: "error", "version" (the
-          next version) or "skip".
+        - on_conflict: for a name that this learner has with other numbers: "error", "version" (add
+          the task as the next version) or "skip".
 
         Returns by name "new", "version 2", "unchanged", "skipped", or the error of a task that was
-        not added; it stops no other task.
+        not added. An error does not stop the other tasks.
         """
         return commit_encoded(self._store, tasks, on_conflict)
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
         """Learns the principal components of the features that readouts read.
 
-        Unless max_bytes is ample, later readouts read these components and become smaller.
+        Unless max_bytes is ample, later readouts read these components instead and are smaller.
 
         - data: as in `learn_task`, of tasks like those to come; 600 inputs in all, from a dozen
           tasks, suffice; labels are ignored.
@@ -359,9 +359,9 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def features(self, inputs: Any, values: Any = None) -> Features:
-        """Computes the features that readouts use, so the network runs only once.
+        """Computes the features that readouts use, so that the network runs only once.
 
-        Tasks learn from `(features, labels)`, and predict from features, as from the inputs. The
+        Tasks can learn from `(features, labels)` and predict from features in place of inputs. The
         features can be indexed and sliced; `features.values` is a tensor (n, f) to save.
 
         - inputs: (n, ...), raw unless they are `Prepared`.
@@ -373,8 +373,8 @@ class ImpressLearner(ReadOnlySettings):
     def tell_apart(self, tasks: Mapping[str, Any]) -> ImpressLearner:
         """Learns to infer tasks from single inputs, by the features of a pretrained network.
 
-        It keeps a `ClassMap`, which all tasks share, and changes no task. Tasks that are learned
-        later are added by another call; until then tasks are inferred without the map.
+        The store keeps a `ClassMap`, which all tasks share, and no task changes. Add tasks that are
+        learned later by another call; until then tasks are inferred without the map.
 
         - tasks: learned task -> labelled data of all its classes, such as its training data. Give
           all tasks at once where you can.
@@ -401,7 +401,7 @@ class ImpressLearner(ReadOnlySettings):
           features share one pass of the network; or None, which infers the task from the inputs.
           Labels of different kinds give an array of dtype object.
         - per_input: without task, True infers the most likely task of each input by itself; False
-          infers one task for all inputs, which is surer.
+          infers one task for all inputs, which is more reliable.
 
         Raises UnknownTaskError also if the inputs as a whole look like no task.
         """
@@ -435,10 +435,10 @@ class ImpressLearner(ReadOnlySettings):
         return accuracy_of(self.backbone, view, data, preprocessing, stored.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """The accuracy in [0, 1] of what all tasks share, on a task that was not learned.
+        """The accuracy in [0, 1] on a task that was not learned.
 
-        It uses α = 1/N over all masks. If the bank is empty or start="network", it uses the frozen
-        network.
+        Predicts by all masks with α = 1/N, or by the frozen network if start="network" or without
+        masks.
 
         - classes: the task's labels, sorted, if the data may not show all.
         """
@@ -455,17 +455,16 @@ class ImpressLearner(ReadOnlySettings):
         among: str | Sequence[str] = "all",
         **settings: Any,
     ) -> TaskGuess:
-        """The task of unlabelled inputs (n, ...), n >= 1, all of one task; it judges up to 256.
+        """The task of unlabelled inputs (n, ...), n >= 1, all of one task; up to 256 are judged.
 
         - method: "auto", "exhaustive" (runs every task), "one_shot" (SupSup's search) or
-          "alpha" (the ImpressLearn paper). "auto" also runs every task, except that among more than
-          256 over a pretrained network it runs the 64 nearest to the inputs; the posterior
-          omits the others.
+          "alpha" (the ImpressLearn paper). "auto" also runs every task; but of more than 256 over
+          a pretrained network it runs the 64 nearest to the inputs, and the posterior omits the
+          others.
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
-        shortlisted = method == "auto"
-        candidates, values, about = self._inference_arguments(inputs, among, shortlisted)
+        candidates, values, about = self._inference_arguments(inputs, among, method == "auto")
         about |= {"shared": self.shared_statistics_, **settings}
         return guess_task(self.backbone, self.bank_, candidates, values, method, **about)
 
@@ -474,8 +473,7 @@ class ImpressLearner(ReadOnlySettings):
 
         - among: as in `infer_task`. Where "auto" runs 64 tasks, this runs 16 per input.
         """
-        arguments = self._inference_arguments(inputs, among, True, one_by_one=True)
-        candidates, values, about = arguments
+        candidates, values, about = self._inference_arguments(inputs, among, True, one_by_one=True)
         return guess_tasks(self.backbone, self.bank_, candidates, values, **about)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
@@ -499,7 +497,7 @@ class ImpressLearner(ReadOnlySettings):
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A module from inputs to a task's logits, which shares nothing with the learner.
 
-        Its inputs are raw, as the learner's are, or `prepared`.
+        Its inputs are raw, like the learner's, or `prepared`.
         """
         return ExportedTask(self.task_model(task, prepared=prepared))
 
@@ -516,7 +514,7 @@ class ImpressLearner(ReadOnlySettings):
         - tasks: only these and the masks they need; an empty list keeps all masks and no task, as a
           base for tasks to come. By default everything.
         - weights: "stored", or "seed" to keep only the network's settings and its SHA-256.
-        - overwrite: whether an existing file may be replaced; else a path that is taken is refused.
+        - overwrite: whether an existing file may be replaced; if not, it is an error.
         """
         plain = self.settings.plain()
         save_file(self._store, plain, path, names=tasks, weights=weights, overwrite=overwrite)
@@ -545,11 +543,12 @@ class ImpressLearner(ReadOnlySettings):
         shortlisted = shortlisted and among in ("all", "learned")
         if shortlisted and (few := store.index.shortlist(values, one_by_one)):
             names, values = few
-            roles = {name: store.tasks.stored(name).role for name in names}
-            among = [name for name in names if among in ("all", roles[name])] or among
+            if among == "learned":
+                names = [name for name in names if store.tasks.stored(name).role == "learned"]
+            among = names or among
         candidates = self._known_tasks(among)
-        about = {"space": store.space, "class_map": store.class_map}
-        return candidates, values, {"frozen": store.frozen_view, **about}
+        about = {"frozen": store.frozen_view, "space": store.space, "class_map": store.class_map}
+        return candidates, values, about
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""

@@ -1,9 +1,9 @@
 """Readouts of a learner's tasks, and tasks in two stages: a readout, then changes of the network.
 
 The first stage fits a readout to the frozen network. The second trains changes, such as norms and
-biases, with a temporary head. A readout that is fitted in closed form to the features of the
-changed network then replaces that head, because it makes better use of its bytes. The second stage
-is dropped if it is clearly worse on held-out examples; an update keeps the stage of its task.
+biases, with a temporary head. A readout of the changed network's features then replaces that head,
+because it makes better use of its bytes. The second stage is dropped if it is clearly worse on
+held-out examples. An update keeps the stage that its task had.
 """
 
 import math
@@ -51,10 +51,10 @@ from impresslearn.training.loop import FitResult, with_head
 FEWEST_PROJECTED = 64  # fewer features are read without a projection
 # Every sixth example is held out to compare the stages. With fewer than 60 there is one stage.
 HELD_OUT_EVERY, FEWEST_STAGED = 6, 60
-# There is one stage if a readout of ROOMY bytes already leaves fewer bits of loss than UNEXPLAINED.
-# A task with less room then spends it on a larger readout, not on changes.
-ROOMY, UNEXPLAINED = 2000, 230
-# The temporary head learns at the rate of the changes times this and the RMS weight of the readout.
+# There is one stage if a readout of AMPLE_BYTES leaves a loss below SMALL_LOSS bits. A task with
+# fewer bytes then gains more from a larger readout than from changes.
+AMPLE_BYTES, SMALL_LOSS = 2000, 230
+# The temporary head's learning rate, in units of the changes' rate and the readout's RMS weight.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # inverse temperatures of the logits
 
@@ -77,7 +77,7 @@ class Stage(NamedTuple):
     """A network that a readout reads.
 
     - changes: of the frozen network; without parts in the first stage.
-    - features: (n, f) of the changed network.
+    - features: (n, f) of the changed network, for all examples.
     - result: how the training of the changes ended.
     """
 
@@ -93,7 +93,7 @@ class NewTask:
     - about: further metrics for its history.
     - replaced: for an update, the version that is trained further.
     - started: when its training began, by `time.perf_counter`.
-    - room: the bytes that max_bytes leaves for its numbers; None without max_bytes.
+    - room: the bytes that its numbers may take, see `room_of`.
     - price: the price of a bit when training begins.
     """
 
@@ -108,7 +108,7 @@ class NewTask:
 
 
 def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
-    """The bytes that max_bytes leaves for a task's numbers; None without max_bytes."""
+    """What labels and profile leave of max_bytes for a task's numbers; None without max_bytes."""
     if max_bytes is None:
         return None
     examples, classes = task.data
@@ -123,7 +123,7 @@ def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
 
 def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
     """The error for a task that needs more than max_bytes."""
-    needed = (max_bytes or 0) - (task.room or 0)
+    needed = (max_bytes or 0) - (task.room or 0)  # by all but its numbers
     return TooLargeError(
         f"task {task.name!r} does not fit into max_bytes = {max_bytes}: its labels, norms and "
         f"input statistics take up to {needed} bytes; make a learner with a larger max_bytes"
@@ -133,10 +133,13 @@ def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
 def check_features(backbone: Backbone, alone: bool = False) -> None:
     """Raises InputError for a network without features that all tasks share.
 
-    alone: whether the features of an input must not depend on others.
+    alone: whether the features of an input must not depend on the rest of its batch.
     """
-    fixes = ['head="own" instead of head="shared"'] * (backbone.own_head is None)
-    fixes += ['norm="shared" instead of norm="per_task"'] * backbone.has_task_statistics
+    fixes = []
+    if backbone.own_head is None:
+        fixes.append('head="own" instead of head="shared"')
+    if backbone.has_task_statistics:
+        fixes.append('norm="shared" instead of norm="per_task"')
     if fixes:
         line = f"the tasks of {backbone.name} share no features"
         raise InputError(f"{line}; make the network with {' and '.join(fixes)}")
@@ -148,9 +151,9 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
 def networks_of(
     store: Store, settings: LearnerSettings, projection: Projection | None = None
 ) -> tuple[int, bool]:
-    """How many masks readouts read features under, and whether they read the frozen network too.
+    """The number of masks that give readouts features, and whether the unmasked network does too.
 
-    A projection decides both. Raises InputError for networks whose features a readout cannot use.
+    A projection fixes both. Raises InputError for networks whose features a readout cannot use.
     """
     check_features(store.backbone)
     if store.backbone.shares_statistics and store.shared is None:
@@ -164,7 +167,7 @@ def networks_of(
 
 
 def features_of(store: Store, examples: Data, num_masks: int, residual: bool) -> Tensor:
-    """Features (n, f): of the frozen network if residual, then under each mask, side by side.
+    """Features (n, f), side by side: of the frozen network if residual, then under each mask.
 
     Raises UnreadableFeaturesError if the network's last layer does not read one vector per input.
     """
@@ -206,42 +209,44 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
     """The form of raw inputs, for a task's history: the form of the first task, if there is one.
 
     "pixels": whether they are pixels; "columns": the names of a table's columns; "shape": the shape
-    of inputs that the network flattens. A key is missing if it is not known. With any preprocessing
-    "pixels" is missing too, and for prepared inputs "pixels" and "shape".
+    of inputs that the network flattens. A key is missing if it is not known. "pixels" is also
+    missing with a preprocessing, and "pixels" and "shape" for prepared inputs.
     """
-    known, own, backbone = known_form(store), settings.preprocessing, store.backbone
+    known, preprocessing, backbone = known_form(store), settings.preprocessing, store.backbone
     if known is not None:
         return known
     if isinstance(getattr(examples, "inputs", None), Features):
         return dict(examples.inputs.form)
     form: dict[str, Any] = {}
     is_raw = not isinstance(data, Prepared)
-    columns = None if own is None else own.columns
+    columns = None if preprocessing is None else preprocessing.columns
     if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:
         columns = names_of(data[0])
     if columns and len(set(columns)) == len(columns):
         form["columns"] = list(columns)
-    if is_raw and backbone.flattens and (own is None or own.shape is None):
+    if is_raw and backbone.flattens and (preprocessing is None or preprocessing.shape is None):
         # To a network that flattens, channels first and channels last look alike.
         shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
         if len(shape) > 1:
             form["shape"] = list(shape)
-    if is_raw and own is None and (pixels := are_pixels(backbone, examples)) is not None:
-        form["pixels"] = pixels
+    if is_raw and preprocessing is None:
+        pixels = are_pixels(backbone, examples)
+        if pixels is not None:
+            form["pixels"] = pixels
     return form
 
 
 def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:
-    """Raises InputError unless given features (n, f) match those computed for some rows."""
-    shape, close = (count, computed.shape[1]), False
+    """Raises InputError unless given features (count, f) match the computed rows at `places`."""
+    shape = count, computed.shape[1]
     if values.shape == shape:
         apart = (values[torch.from_numpy(places)] - computed).abs().max()
-        close = bool(apart <= LARGEST_DIFFERENCE * computed.abs().max())
-    if not close:
-        raise InputError(
-            f"values {tuple(values.shape)} are not the features {shape} of these inputs: they are "
-            "of another network, or in another order; leave out values to compute them"
-        )
+        if apart <= LARGEST_DIFFERENCE * computed.abs().max():
+            return
+    raise InputError(
+        f"values {tuple(values.shape)} are not the features {shape} of these inputs: they are "
+        "of another network, or in another order; leave out values to compute them"
+    )
 
 
 class TaskReadout:
@@ -260,58 +265,57 @@ class TaskReadout:
         staged = problem is not None
         examples, self._classes = task.data
         number, projection = store.rows.last_projection()
-        # How many masks features are read under, and whether the frozen network gives some too.
-        networks = (0, True) if staged else networks_of(store, settings, projection)
-        self.features = features_of(store, examples, *networks)
+        num_masks, residual = (0, True) if staged else networks_of(store, settings, projection)
+        self.features = features_of(store, examples, num_masks, residual)
         self._targets = targets_of(task.data)
+        networks = num_masks, residual
         if projection is not None and (projection.num_masks, projection.residual) != networks:
             number, projection = 0, None  # it is for features of other networks
         elif projection is None and settings.precision == "coded":
-            # Components of one task's features serve others almost as well as many tasks' would.
+            # One task's components serve other tasks almost as well as components of many.
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
             if enough and store.adds_shared and (staged or store.backbone.pretrained):
                 number, projection = store.commit_projection(self.features, dimensions, *networks)
-        self._number, self._projection = number, projection
-        self._residual = networks[1]
-        self._frozen = Stage(Coefficients((), (), networks[0]), self.features, None)
+        self._number, self._projection, self._residual = number, projection, residual
+        self._frozen = Stage(Coefficients((), (), num_masks), self.features, None)
 
     def learned(self) -> tuple[Coefficients, FitResult | None, dict[str, Any]]:
         """What the task learns, how its training ended, and evidence for its history."""
         stage, evidence = self._chosen()
         learned = self._with_readout(stage)
-        is_empty = not learned.numbers[-1][0].any()
-        if self._task.replaced is None and stage.changes.parts and is_empty:
-            # Fitted to all examples, the readout no longer fits beside the changes: drop these.
+        weights, *_ = learned.numbers[-1]  # of the readout, which comes last
+        if self._task.replaced is None and stage.changes.parts and not weights.any():
+            # With all examples the readout has no room left beside the changes: drop the changes.
             return self._with_readout(self._frozen), None, evidence | {"stage": "readout"}
         return learned, stage.result, evidence
 
     def _with_readout(
         self, stage: Stage, kept: Tensor | slice = slice(None), room: int | None = None
     ) -> Coefficients:
-        """The changes of a stage, with the best readout of the kept examples in `room` bytes."""
+        """A stage's changes and the best readout of the kept examples, together in `room` bytes."""
         room = self._task.room if room is None else room
         head, price = self._store.backbone.own_head, self._settings.bit_price
-        bias = head is not None and len(head.shapes) == 2
+        has_bias = head is not None and len(head.shapes) == 2
         data = stage.features[kept], self._targets[kept], len(self._classes)
-        fit = ReadoutFit(*data, projection=self._projection, bias=bias)
+        fit = ReadoutFit(*data, projection=self._projection, has_bias=has_bias)
         if self._settings.precision != "coded":
             return self._joined(stage.changes, fit.exact(), None, self._number)
         if room is None:
             return self._joined(stage.changes, *fit.rounded(price), self._number)
-        # The fit counts the bits of its weights. What else the task takes (the changes, the bias,
-        # the coder's models and rounding) is only known when all is coded: where that is too large,
-        # the weights get as many bytes less.
-        surplus = self._size(stage.changes) if stage.changes.parts else 0
-        while surplus <= room:
-            bits = 8 * (room - surplus)
+        # The fit counts only the bits of the weights. The size of the rest (the changes, the bias,
+        # the coder's models) is known once all is coded. If that exceeds the room, more is
+        # reserved for the rest, and the weights get less.
+        reserved = self._size(stage.changes) if stage.changes.parts else 0
+        while reserved <= room:
+            bits = 8 * (room - reserved)
             suited = fit.within(bits)
             used = self._number if suited.is_projected else 0
             learned = self._joined(stage.changes, *suited.rounded(price, bits), used)
             size = self._size(learned)
             if size <= room:
                 return learned
-            surplus += size - room
+            reserved += size - room
         raise does_not_fit(self._task, self._settings.max_bytes)
 
     def _joined(
@@ -330,16 +334,16 @@ class TaskReadout:
         return len(round_coefficients(learned, "coded", backbone, classes).content)
 
     def _head(self, learned: Coefficients) -> list[Tensor]:
-        """The weights (f, K) of a readout, and perhaps its bias (K,)."""
+        """A readout's weights (f, K), of the features themselves, and perhaps its bias (K,)."""
         readout = learned.parts[-1]
         is_projected = isinstance(readout, Readout) and readout.projection
         return over_features(learned.numbers[-1], self._projection if is_projected else None)
 
     def _losses(self, stage: Stage, kept: Tensor, held: Tensor, room: int | None = None) -> Tensor:
-        """(n,) the cross-entropies (nats) of the kept examples' readout on the held-out ones.
+        """(n,) cross-entropies (nats) on the held-out examples, by a readout of the kept ones.
 
-        Taken at the best temperature, which changes no label: a network trained on the kept
-        examples is more certain than a readout, right or wrong.
+        Each stage is judged at its best temperature, which changes no label. Otherwise a network
+        that was trained on the kept examples would lose for being too certain.
         """
         weight, *bias = self._head(self._with_readout(stage, kept, room))
         logits = stage.features[held] @ weight + (bias[0] if bias else 0.0)
@@ -353,11 +357,11 @@ class TaskReadout:
         readout = self._with_readout(self._frozen)
         budget = None
         if room is not None:
-            # Leaves room for the readout that will replace the head.
+            # Leaves room for the readout that will replace the head, at most a third.
             budget = Budget(room - min(self._size(readout), room // 3), self._settings.bit_price)
         assert self._problem is not None
-        part = replace(self._task, data=(examples.subset(kept.numpy()), classes))
-        training, numbers = self._problem(part, budget, head=False)
+        task = replace(self._task, data=(examples.subset(kept.numpy()), classes))
+        training, numbers = self._problem(task, budget, head=False)
         weight = self._head(readout)[0]
         rate = HEAD_RATE * float(weight.square().mean().sqrt() or 1.0)
         with torch.enable_grad():
@@ -393,11 +397,11 @@ class TaskReadout:
         before = self._losses(frozen, kept, held)
         losses = evidence["held_out_loss"] = [_rounded(before.mean())]
         if settings.max_bytes is not None:
-            left = before
-            if settings.max_bytes < ROOMY:
-                room = room_of(store, ROOMY, task)
-                left = self._losses(frozen, kept, held, room)
-            if float(left.mean()) * len(targets) / math.log(2) < UNEXPLAINED:
+            with_ample = before
+            if settings.max_bytes < AMPLE_BYTES:
+                room = room_of(store, AMPLE_BYTES, task)
+                with_ample = self._losses(frozen, kept, held, room)
+            if float(with_ample.mean()) * len(targets) / math.log(2) < SMALL_LOSS:
                 return frozen, evidence
         try:
             second = self._trained(kept)
@@ -409,12 +413,12 @@ class TaskReadout:
             warn_caller(line, NotLearnedWarning)
             return frozen, evidence
         losses.append(_rounded(after.mean()))
-        worse = after - before
-        # On a hundred examples a real gain of a few points may look like a small loss.
-        is_worse = not worse.mean() <= worse.std() / math.sqrt(len(held))
-        if is_worse or not any(tensor.any() for tensor in second.changes.tensors()):
-            return frozen, evidence
-        return second, evidence | {"stage": "network"}
+        rise = after - before
+        # On a hundred examples a real gain of a few points may look like a rise within the error.
+        is_good = rise.mean() <= rise.std() / math.sqrt(len(held))  # False for NaN
+        if is_good and any(tensor.any() for tensor in second.changes.tensors()):
+            return second, evidence | {"stage": "network"}
+        return frozen, evidence
 
 
 def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ class PlannedRun:
         return f"{label_of(self.method, self.settings)}, seed {self.seed}"
 
     def file(self, cache: str | os.PathLike) -> Path:
-        """The file of the result; a digest of everything that the result depends on is its name."""
+        """The file of the result; its name has a digest of all that the result depends on."""
         from impresslearn import __version__
 
         made_by = (self.factory, dict(self.settings), self.seed, list(self.tasks), self.num_basis)
@@ -72,14 +73,12 @@ class PlannedRun:
         return Path(cache).resolve() / f"{name}-seed{self.seed}-{key}.json"
 
     def make(self) -> Any:
-        """The method, with nothing learned. Raises InputError if the factory refuses."""
+        """The method, with nothing learned. Raises InputError if the settings do not suit it."""
         seed = {}
-        try:
+        with suppress(ValueError):  # a subclass of dict, list and the like has no signature
             for each in inspect.signature(self.factory).parameters.values():
                 if each.name == "seed" or each.kind is each.VAR_KEYWORD:
                     seed = {"seed": self.seed}
-        except ValueError:  # a subclass of dict, list and the like has no signature
-            pass
         with error_prefix(self.label):
             try:
                 method = self.factory(**seed | dict(self.settings))
@@ -111,17 +110,17 @@ def compare(
       It is called with its settings, and with `seed` if it has this parameter or `**settings`. A
       list among the settings is a grid: every combination of the values of all lists is tried
     - stream: a `Stream`, {task name: (train, test)}, or a function of the seed that returns a
-      stream, for other orders or tasks with each seed
-    - seeds: a number of seeds, from 0, or the seeds; five or more give intervals and tests
-    - basis: number of basis tasks, which come first, for all methods or by label (others: none).
-      Every method then learns the tasks after the largest number of basis tasks of any method
-    - evaluate_on: names of the tasks that every method learns after its basis tasks, for results
-      over the same tasks in calls with other numbers of basis tasks; the basis tasks are others
+      stream, for another order or other tasks with each seed
+    - seeds: their number, for seeds from 0 on, or the seeds; five or more give intervals and tests
+    - basis: number of basis tasks, from the start of the stream, for all methods or by label (0 for
+      labels left out). The tasks after the largest of these numbers are new tasks for all methods
+    - evaluate_on: names of the new tasks, which keeps them the same in calls with other numbers of
+      basis tasks. Basis tasks are then the first of the other tasks
     - workers: processes that work at the same time
     - backend: "loky", processes on this machine, or "ray", a Ray cluster
-    - cache: a folder for finished runs, from which the same call goes on; by default none are kept.
-      After a change of a method's code or settings, of the stream or of this package's version,
-      the runs that it concerns are done again
+    - cache: a folder for finished runs, so that a repeated call only does the missing runs; by
+      default none are kept. A run is done again after a change of its method's code or settings, of
+      the stream or of this package's version
     - progress: whether to print a line before each task and after each run
 
     Warns if methods train on different numbers of images per task. Raises InputError that names
@@ -202,20 +201,20 @@ def _planned_runs(
                 f"new one, or (function, settings); got {type(factory).__name__}"
             )
         lists = [value if isinstance(value, list) else [value] for value in grid.values()]
-        for values, seed in itertools.product(itertools.product(*lists), seeds):
-            others, evaluated = streams[seed]
-            # All methods learn the same tasks, whatever their number of basis tasks.
-            learned = [*others[: counts.get(label, 0)], *evaluated]
+        num_basis = counts.get(label, 0)
+        for values in itertools.product(*lists):
             settings = dict(zip(grid, values, strict=True))
-            run = PlannedRun(label, factory, settings, seed, learned, counts.get(label, 0))
-            planned.append(run)
+            for seed in seeds:
+                others, evaluated = streams[seed]
+                learned = [*others[:num_basis], *evaluated]
+                planned.append(PlannedRun(label, factory, settings, seed, learned, num_basis))
     return planned
 
 
 def _split(
     tasks: Sequence[Task], largest: int, evaluate_on: Sequence[str] | None
 ) -> tuple[Sequence[Task], Sequence[Task]]:
-    """The tasks that may be basis tasks, and the tasks that every method learns after them."""
+    """The tasks that may be basis tasks, and the new tasks, which all methods learn."""
     if evaluate_on is None:
         return tasks[:largest], tasks[largest:]
     by_name = {task.name: task for task in tasks}
@@ -226,7 +225,7 @@ def _split(
     return others, [by_name[name] for name in evaluate_on]
 
 
-def _check_training(planned: Sequence[PlannedRun], shown: bool) -> None:
+def _check_training(planned: Sequence[PlannedRun], progress: bool) -> None:
     """Makes each method once, so that errors come before any work; compares training lengths."""
     first_runs: dict[str, PlannedRun] = {}
     for run in planned:
@@ -236,7 +235,7 @@ def _check_training(planned: Sequence[PlannedRun], shown: bool) -> None:
         count = images_of(run.make(), len(run.tasks[run.num_basis].train))
         if count is not None:
             images[label] = count
-            if shown:
+            if progress:
                 print_line(f"{label}: {count:,} training images per task (steps × batch)")
     if images and max(images.values()) > EQUAL * min(images.values()):
         counts = ", ".join(f"{label} {count:,}" for label, count in images.items())
@@ -249,7 +248,7 @@ def _check_training(planned: Sequence[PlannedRun], shown: bool) -> None:
 def in_processes(
     call: Callable[..., Any], jobs: Iterable[Sequence[Any]], workers: int, backend: str
 ) -> Iterator[Any]:
-    """Calls a function with the arguments of each job; yields results as soon as they are there.
+    """Calls a function with the arguments of each job; yields each result when it is finished.
 
     A single worker is this process.
     """
@@ -260,14 +259,14 @@ def in_processes(
         return
     if backend == "ray":
         imported("ray.util.joblib", "backend='ray' needs Ray", "ray").register_ray()
-    # Results come in the order in which they finish, but Ray's come all at the end.
+    # Results come in the order in which they finish, except that Ray returns all at the end.
     return_as: Any = "list" if backend == "ray" else "generator_unordered"
     parallel = Parallel(workers, backend, return_as=return_as, batch_size=1)
     yield from parallel(delayed(call)(*job) for job in jobs)
 
 
 def _do(number: int, run: PlannedRun, file: Path | None, place: str) -> tuple[int, Evaluation]:
-    """One run, in any process; `place` starts its lines of progress, and none come without it."""
+    """One run, in any process; `place` begins its lines of progress, "" for no lines."""
     method = run.make()
     with error_prefix(run.label):
         evaluation = evaluate(method, run.tasks, basis=run.num_basis, progress=place)

@@ -1,11 +1,11 @@
 """A shortlist of the tasks that inputs may belong to, for stores of very many tasks.
 
-Over a pretrained network every task knows the means of its classes in coordinates of features that
-all tasks share. The index holds those means in one table, in the few coordinates in which inputs
-differ most. The tasks whose means lie nearest to some inputs are then judged in full.
+Over a pretrained network every task knows the means of its classes, in coordinates of features that
+all tasks share (`FeatureSpace`). The index holds these means in one table, in the coordinates in
+which inputs differ most. Only the tasks whose means are nearest to some inputs are judged in full.
 
 The table is a file beside the store, mapped into memory: a server of 100,000 tasks holds only their
-names and what is not in the file yet.
+names and the rows that are not in the file yet.
 """
 
 import hashlib
@@ -32,25 +32,25 @@ from impresslearn.inference.feature_scores import (
 from impresslearn.kernels.compiling import forkable_lock
 
 MANY_TASKS = 256  # fewer are judged one by one
-SHORTLIST, SHORTLIST_OF_ONE = 64, 16  # tasks for a batch, and for one of many inputs
+SHORTLIST, SHORTLIST_OF_ONE = 64, 16  # tasks for a batch, and for each input one by one
 COORDINATES = 64
-INPUTS, TASKS = 16, 4096  # compared at a time: about 10 MB, and 6 MB for 100,000 tasks
+INPUTS, TASKS = 16, 4096  # at a time: 10 MB of means, 6 MB of distances to 100,000 tasks
 AT_ONCE = 2048  # new tasks whose means are added together
-WORTH_KEEPING = 1000  # tasks that have come or gone, after which the file is written anew
-DIGEST_BYTES = 16  # of the file's table, at its end
+WORTH_WRITING = 1000  # tasks that have come or gone, after which the file is written anew
+DIGEST_BYTES = 16  # at the end of the file, of the table before it
 # A row of the table: the checksum of a task's row in the store, and the mean of one of its classes.
 ROW = np.dtype([("task", "<u8"), ("mean", "<f2", (COORDINATES,))])
 
 
 class _Means:
-    """The class means of tasks: some rows of the table, task after task."""
+    """The class means of tasks: some rows of the table, task after task; `tasks`: checksums."""
 
     def __init__(self, rows: np.ndarray, mapped: mmap.mmap | None = None) -> None:
-        tasks, means = rows["task"], rows["mean"]
-        starts = np.flatnonzero(np.diff(tasks, prepend=~tasks[:1]))
+        checksums, means = rows["task"], rows["mean"]
+        starts = np.flatnonzero(np.diff(checksums, prepend=~checksums[:1]))  # row 0 begins one
         self.rows, self._mapped = rows, mapped
-        self.tasks, self._bounds = tasks[starts], np.append(starts, len(rows))
-        self._lengths = np.einsum("md,md->m", means, means, dtype=np.float32)  # squared
+        self.tasks, self._bounds = checksums[starts], np.append(starts, len(rows))
+        self._squares = np.einsum("md,md->m", means, means, dtype=np.float32)
         self._release()
 
     def _release(self) -> None:
@@ -59,31 +59,31 @@ class _Means:
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Some tasks at a time: their places, and the bounds of their rows."""
+        """Some tasks at a time: their places in `tasks`, and the bounds of their rows."""
         for first in range(0, len(self.tasks), TASKS):
             yield slice(first, first + TASKS), self._bounds[first : first + TASKS + 1]
             self._release()
 
-    def nearest(self, seen: np.ndarray) -> np.ndarray:
+    def nearest(self, points: np.ndarray) -> np.ndarray:
         """(T, n): the squared distance of each input to the nearest mean of each task.
 
-        The input's own squared length is left out, as it is the same for all tasks.
+        The squared length of the input is left out, as it is the same for all tasks.
         """
-        nearest = np.empty((len(self.tasks), len(seen)), np.float32)
+        nearest = np.empty((len(self.tasks), len(points)), np.float32)
         for places, bounds in self.parts():
             rows = slice(bounds[0], bounds[-1])
             # torch converts numbers of 16 bits faster than NumPy.
-            means = torch.from_numpy(self.rows["mean"][rows, : seen.shape[1]]).float().numpy()
-            away = self._lengths[rows, None] - 2 * (means @ seen.T)
+            means = torch.from_numpy(self.rows["mean"][rows, : points.shape[1]]).float().numpy()
+            away = self._squares[rows, None] - 2 * (means @ points.T)
             nearest[places] = np.minimum.reduceat(away, bounds[:-1] - bounds[0], axis=0)
         return nearest
 
 
 class TaskIndex:
-    """The class means of a store's tasks, brought up to date when it is asked.
+    """The class means of a store's tasks, brought up to date before each shortlist.
 
-    - store: whose tasks these are. A store in a file keeps its index beside it, in NAME.index,
-      where it can be written; it is only ever a copy of what the tasks know.
+    A store in a file has its index beside it, in NAME.index, if that can be written. The index only
+    copies what the tasks know.
     """
 
     def __init__(self, store: Any) -> None:
@@ -92,9 +92,9 @@ class TaskIndex:
         self._state: object = None
         path = store.database.path
         self._path = None if path is None else Path(f"{path}.index")
-        self._filed = self._recent = _Means(np.empty(0, ROW))  # in the file, and not yet
-        self._names: list[str | None] = []  # of each task; None for those that were removed
-        self._gone: list[int] = []  # their places
+        self._filed = self._recent = _Means(np.empty(0, ROW))  # in the file, and not in it yet
+        self._names: list[str | None] = []  # of each task in both; None for a removed one
+        self._gone: list[int] = []  # the places of the removed tasks
         self._unplaced: dict[int, str] = {}  # checksum and name of tasks without class means
 
     @torch.no_grad()
@@ -103,10 +103,10 @@ class TaskIndex:
     ) -> tuple[list[str], Tensor | Inputs] | None:
         """The names of the likeliest tasks, and the inputs (n, ...) with their features.
 
-        one_by_one: whether each input may be of another task.
+        one_by_one: whether each input may be of a different task.
 
-        A few tasks without class means, such as tasks of few examples, are always among them.
-        None if there are few tasks in all, or many without class means.
+        Tasks without class means, such as tasks of few examples, are always among them. None if the
+        store has few tasks in all, or many without class means.
         """
         store = self._store
         space = store.space
@@ -114,22 +114,22 @@ class TaskIndex:
             return None
         backbone, frozen = store.backbone, store.frozen_view
         features = frozen_features(backbone, frozen, inputs)
-        seen = space.coordinates(features)[:, self._axes(space)].cpu().numpy()
+        points = space.coordinates(features)[:, self._axes(space)].cpu().numpy()
         with self._lock:
             if not self._catch_up(space):
                 return None
-            places = self._nearest_tasks(seen, one_by_one)
+            places = self._nearest_tasks(points, one_by_one)
             names = [str(self._names[place]) for place in places] + [*self._unplaced.values()]
         if not isinstance(inputs, Features) and not backbone.normalises_by_batch:
             keys = frozen.feature_keys or ()
             inputs = Features(features, inputs, backbone.identity, keys, {})
         return names, inputs
 
-    def _nearest_tasks(self, seen: np.ndarray, one_by_one: bool) -> np.ndarray:
+    def _nearest_tasks(self, points: np.ndarray, one_by_one: bool) -> np.ndarray:
         """The places of the likeliest tasks of inputs in coordinates (n, d)."""
         places, total = [], np.zeros(len(self._names), np.float32)
-        for begin in range(0, len(seen), INPUTS):
-            batch = seen[begin : begin + INPUTS]
+        for begin in range(0, len(points), INPUTS):
+            batch = points[begin : begin + INPUTS]
             nearest = np.concatenate([self._filed.nearest(batch), self._recent.nearest(batch)])
             nearest[self._gone] = np.inf
             if one_by_one:
@@ -145,17 +145,17 @@ class TaskIndex:
         return space.variances.argsort(descending=True)[:COORDINATES]
 
     def _catch_up(self, space: FeatureSpace) -> bool:
-        """Adds new tasks and drops removed ones; returns whether it holds all tasks."""
+        """Adds new tasks and drops removed ones; returns False for too many without means."""
         database = self._store.database
         state = database.generation()
         if state is not None and state == self._state:
             return True
-        if not self._tasks():
+        if not self._checksums():
             self._read()
         query = "SELECT checksum, name FROM tasks WHERE current"
         names = {int.from_bytes(key, "little"): name for key, name in database.rows(query)}
         self._unplaced = {key: names[key] for key in self._unplaced if key in names}
-        known = {*self._unplaced, *self._tasks()}
+        known = {*self._unplaced, *self._checksums()}
         unknown = [key for key in names if key not in known]
         for begin in range(0, len(unknown), AT_ONCE):
             if len(self._unplaced) > SHORTLIST:
@@ -163,17 +163,18 @@ class TaskIndex:
             new = unknown[begin : begin + AT_ONCE]
             added = [self._rows_of(key, names[key], space) for key in new]
             self._recent = _Means(np.concatenate([self._recent.rows, *added]))
-            self._keep(names, max(WORTH_KEEPING, len(self._filed.tasks) // 8))
+            self._write(names, max(WORTH_WRITING, len(self._filed.tasks) // 8))
         if len(self._unplaced) > SHORTLIST:
             return False
-        self._keep(names, 1 if len(unknown) >= WORTH_KEEPING else WORTH_KEEPING)
-        self._names = [names.get(key) for key in self._tasks()]
+        # The last tasks of many new ones are written too.
+        self._write(names, 1 if len(unknown) >= WORTH_WRITING else WORTH_WRITING)
+        self._names = [names.get(key) for key in self._checksums()]
         self._gone = [place for place, name in enumerate(self._names) if name is None]
         self._state = state
         return True
 
-    def _tasks(self) -> list[int]:
-        """The checksums of all tasks of the table."""
+    def _checksums(self) -> list[int]:
+        """The checksums of all tasks, first of those in the file."""
         return self._filed.tasks.tolist() + self._recent.tasks.tolist()
 
     def _rows_of(self, key: int, name: str, space: FeatureSpace) -> np.ndarray:
@@ -205,8 +206,8 @@ class TaskIndex:
                 self._filed = _Means(np.frombuffer(table, ROW), mapped)
                 self._recent = _Means(np.empty(0, ROW))
 
-    def _keep(self, names: Mapping[int, str], least: int) -> None:
-        """Tries to write the index beside the store, if this many tasks have come or gone."""
+    def _write(self, names: Mapping[int, str], least: int) -> None:
+        """Tries to write the index beside the store, if `least` tasks or more came or went."""
         present = np.fromiter(names, np.uint64, len(names))
         is_gone = np.isin(self._filed.tasks, present, invert=True)
         changes = len(self._recent.tasks) + np.count_nonzero(is_gone)
