@@ -1,6 +1,7 @@
 """A network whose last layer reads the outputs of all its blocks, not of the last alone."""
 
 import copy
+import math
 from collections.abc import Collection
 from contextvars import ContextVar
 from typing import Any
@@ -24,8 +25,8 @@ class BlockFeatures(nn.Module):
 
     What separates new classes is often seen in the middle of a pretrained network and lost at its
     end. Here the last layer reads what every block gives, averaged over places or tokens, beside
-    what the last layer of the network itself read. Each of these parts is scaled to length 1, so
-    nothing has to be measured or kept. Adapt it as any module: `il.adapt(BlockFeatures(network,
+    what the last layer of the network itself read. Each of these parts is scaled to one length,
+    so nothing has to be measured or kept. Adapt it as any module: `il.adapt(BlockFeatures(network,
     images[:2]))`. The network is copied, and its own last layer goes.
 
     - network: any module that `adapt` takes.
@@ -58,7 +59,7 @@ class BlockFeatures(nn.Module):
         setattr(network.get_submodule(parent), attribute, end)
         hooks = [modules[block].register_forward_hook(_record) for block in names]
         end.register_forward_hook(_record)
-        self.network = network
+        self.network, self._length = network, 1.0
         inputs = as_network_inputs(example)
         inputs = inputs if isinstance(inputs, Inputs) else Inputs(inputs)
         with torch.no_grad():
@@ -69,7 +70,10 @@ class BlockFeatures(nn.Module):
             parts.pop()
         outputs = int(last.nf if hasattr(last, "nf") else last.weight.shape[0])  # type: ignore
         weight = next(last.parameters())
-        width = sum(part.shape[1] for part in (*parts, last_part))
+        parts.append(last_part)
+        width = sum(part.shape[1] for part in parts)
+        # Features of root mean square 1 suit the rates at which heads are trained.
+        self._length = math.sqrt(width / len(parts))
         self.head = nn.Linear(width, outputs, device="meta")
         self.head = self.head.to_empty(device=weight.device).to(weight.dtype)
         for parameter in self.head.parameters():
@@ -89,7 +93,7 @@ class BlockFeatures(nn.Module):
             _outputs.reset(token)
         first = next(iter((*inputs, *named.values())))
         parts = [_mean(block, output, len(first), named) for block, output in outputs]
-        return [F.normalize(part, dim=1) for part in parts]
+        return [self._length * F.normalize(part, dim=1) for part in parts]
 
 
 def _record(block: nn.Module, _: Any, output: Any) -> None:
