@@ -89,7 +89,7 @@ def check_inputs(jobs: Iterable[Job], place: JobContext) -> None:
 def load_backbone(settings: Mapping[str, Any], place: JobContext) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
-    blocks: whether the last layer reads all blocks. With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are
+    blocks: the names of the blocks that the last layer reads, or True for all. With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are
     its sizes, norm and head go to `adapt`. With package, it is a network of `packaged`.
     """
     # The arrays are the parameters and running statistics of resnet20-12fca82f of
@@ -186,10 +186,10 @@ def _stream(settings: str, data: str) -> Any:
 @lru_cache(maxsize=4)
 def _backbone(settings: str, device: str, data: str) -> Backbone:
     named = json.loads(settings)
-    if named.pop("blocks", False):
+    if blocks := named.pop("blocks", None):
         inner = _backbone(json.dumps(named, sort_keys=True), "cpu", data)
         some = minilm_tokens(["one", "two"]) if inner.vocabulary else torch.zeros(2, 3, 64, 64)
-        module = BlockFeatures(inner.module, some)
+        module = BlockFeatures(inner.module, some, blocks=None if blocks is True else blocks)
         return adapt(module, input_shape=inner.input_shape, norm=inner.norm).to(device)
     if "package" in named:
         return packaged(named["package"]).to(device)
