@@ -89,8 +89,9 @@ def check_inputs(jobs: Iterable[Job], place: JobContext) -> None:
 def load_backbone(settings: Mapping[str, Any], place: JobContext) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
-    blocks: the names of the blocks that the last layer reads, or True for all. With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are
-    its sizes, norm and head go to `adapt`. With package, it is a network of `packaged`.
+    With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are
+    its sizes, norm and head go to `adapt`. With package, it is a network of `packaged`. blocks are
+    the names of the blocks that the last layer reads, True for all of them.
     """
     # The arrays are the parameters and running statistics of resnet20-12fca82f of
     # akamaster/pytorch_resnet_cifar10 (Idelbayev), by name; inputs are RGB in [0, 1] minus
