@@ -21,7 +21,6 @@ from impresslearn.networks.registry import adapt, standard_normals
 CONTAINERS = (nn.Sequential, nn.ModuleList)
 # Layers whose channels are dimension 1; others have them last.
 CHANNELS_SECOND = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, _NormBase)
-ALIKE = 0.01  # how far apart means may be that count as the same, as a share of the largest
 
 # Of the pass that runs in this thread: each block that was called and its mean output, the number
 # of inputs and their attention mask.
@@ -80,12 +79,12 @@ class BlockFeatures(nn.Module):
         for block, module in modules.items():
             if module not in called:
                 raise InputError(f"block {block!r} is not called; name others by blocks=[...]")
-        # Often the last layer reads the mean of the last block, and nothing else.
-        self.skips = means[-2].shape == means[-1].shape and bool(
-            (means[-2] - means[-1]).abs().max() < ALIKE * means[-1].abs().max()
-        )
-        width = sum(mean.shape[1] for mean in means) - self.skips * means[-1].shape[1]
         weight = next(last.parameters())
+        # Often the last layer reads the mean of the last block, and nothing else.
+        room = torch.finfo(weight.dtype).eps ** 0.5 * float(means[-1].abs().max())
+        same = means[-2].shape == means[-1].shape
+        self.skips = same and float((means[-2] - means[-1]).abs().max()) < room
+        width = sum(mean.shape[1] for mean in means) - self.skips * means[-1].shape[1]
         self.head = nn.utils.skip_init(
             nn.Linear, width, backbone.num_classes, device=weight.device, dtype=weight.dtype
         )
