@@ -1,141 +1,163 @@
 """A network whose last layer reads the outputs of all its blocks, not of the last alone."""
 
-import copy
-import math
-from collections.abc import Collection
 from contextvars import ContextVar
+from functools import partial
+from math import sqrt
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
-from impresslearn.data import Inputs, as_network_inputs
+from impresslearn.checks import did_you_mean
+from impresslearn.data import Inputs
 from impresslearn.errors import InputError
-from impresslearn.networks.layers import MASKABLE, last_layer, unwrapped
+from impresslearn.networks.inputs import check_passes, checked_inputs
+from impresslearn.networks.layers import MASKABLE, last_layer, units_in_columns
+from impresslearn.networks.registry import INIT_VERSION, adapt, fill_weights
 
 CONTAINERS = (nn.Sequential, nn.ModuleList)
+# Layers whose channels are dimension 1; others have them last.
+CHANNELS_SECOND = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, _NormBase)
 
-# What the blocks of the pass that is running gave; one list per thread and pass.
-_outputs: ContextVar[list[tuple[nn.Module, Any]]] = ContextVar("_outputs")
+# Of the pass in this thread: each block called and its mean, the number of inputs, their mask.
+_pass: ContextVar[tuple[list[tuple[nn.Module, Tensor]], int, Any]] = ContextVar("_pass")
 
 
 class BlockFeatures(nn.Module):
-    """A network of blocks, with a last layer over the mean outputs of all of them.
+    """A copy of a network with a new last layer, `head`, that reads the mean outputs of all blocks.
 
-    What separates new classes is often seen in the middle of a pretrained network and lost at its
-    end. Here the last layer reads what every block gives, averaged over places or tokens, beside
-    what the last layer of the network itself read. Each of these parts is scaled to one length,
-    so nothing has to be measured or kept. Adapt it as any module: `il.adapt(BlockFeatures(network,
-    images[:2]))`. The network is copied, and its own last layer goes.
+    Middle blocks often tell new classes apart better than the last. Outputs are averaged over
+    places or tokens and scaled to one length, beside what the network's own last layer reads; that
+    layer goes. Adapt it as any module: `il.adapt(il.BlockFeatures(network, images[:2]))`.
 
-    - network: any module that `adapt` takes.
-    - example: two or more of its inputs, for one pass that finds the numbers of features.
-    - blocks: the names of the modules to read; by default the members of its `nn.Sequential`s and
-      `nn.ModuleList`s that hold several layers with weights.
+    - `network`: any module that `adapt` takes.
+    - `example`: two or more inputs of it, of which the first two differ.
+    - `blocks`: names of the modules to read; by default the members of every `nn.Sequential` and
+      `nn.ModuleList` that hold several layers with weights.
 
-    Tokens count by the input `attention_mask` if there is one. Raises InputError for a network
-    without blocks, an unknown name, and blocks that do not give a batch (n, ...).
+    Padding does not count if an input is named `attention_mask`. Raises InputError for a network
+    without blocks, an unknown name, a block that is not called or gives no batch (n, ...), and as
+    `adapt` and learning do.
 
     Source: Head2Toe (Evci et al. 2022), without its selection of features.
     """
 
-    def __init__(
-        self, network: nn.Module, example: Any, *, blocks: Collection[str] | None = None
-    ) -> None:
+    @torch.inference_mode(False)  # autograd rejects tensors made in inference mode
+    @torch.no_grad()
+    def __init__(self, network: nn.Module, example: Any, *, blocks: Any = None) -> None:
         super().__init__()
-        network = copy.deepcopy(unwrapped(network)).eval()
-        name, last = last_layer(network)
-        modules = dict(network.named_modules())
-        names = _blocks_of(network) if blocks is None else list(blocks)
-        for block in names:
-            if block not in modules:
-                raise InputError(f"{type(network).__name__} has no module {block!r} to read")
-        # In place of the last layer, its input is what the network computes.
-        if not name:
-            raise InputError("a network that is a single layer has no blocks")
+        backbone = adapt(network)
+        inputs = checked_inputs(backbone, example).to(backbone.device, backbone.input_dtype)
+        inputs = inputs if isinstance(inputs, Inputs) else Inputs(inputs)
+        if len(inputs) < 2 or all(torch.equal(each[0], each[1]) for each in inputs.tensors):
+            raise InputError("example must be two inputs or more, of which the first two differ")
+        check_passes(backbone, inputs)
+        self.network = backbone.module.eval()
+        name, last = last_layer(self.network)
+        modules = _blocks_of(self.network, name, blocks)
+        # In place of the last layer, what it reads is what the network computes.
         parent, _, attribute = name.rpartition(".")
         end = nn.Identity()
-        setattr(network.get_submodule(parent), attribute, end)
-        hooks = [modules[block].register_forward_hook(_record) for block in names]
-        end.register_forward_hook(_record)
-        self.network, self._length = network, 1.0
-        inputs = as_network_inputs(example)
-        inputs = inputs if isinstance(inputs, Inputs) else Inputs(inputs)
-        with torch.no_grad():
-            *parts, last_part = self._parts(*inputs.arguments, **inputs.named)
-        # Often the last layer reads the mean of the last block, and nothing else.
-        if parts and parts[-1].shape == last_part.shape and torch.allclose(parts[-1], last_part):
-            hooks[-1].remove()
-            parts.pop()
-        outputs = int(last.nf if hasattr(last, "nf") else last.weight.shape[0])  # type: ignore
+        setattr(self.network.get_submodule(parent), attribute, end)
+        for module in (*modules.values(), end):
+            layers = [*(last if module is end else module).modules()]
+            second = {isinstance(layer, CHANNELS_SECOND) for layer in layers if layer._parameters}
+            # No closure: a copy of the network must not refer to the first.
+            module.register_forward_hook(partial(_record, second))
+        try:
+            called, means = zip(*self._means(inputs), strict=True)
+            # One input more: an output with the batch elsewhere cannot fit both.
+            self._means(inputs[torch.arange(len(inputs) + 1) % len(inputs)])
+        except (AttributeError, RuntimeError) as error:
+            line = f"{backbone.name} does not run without its last layer, {name}"
+            raise InputError(f"{line}; let forward call it and use nothing else of it") from error
+        for block, module in modules.items():
+            if module not in called:
+                raise InputError(f"block {block!r} is not called; name others by blocks=[...]")
         weight = next(last.parameters())
-        parts.append(last_part)
-        width = sum(part.shape[1] for part in parts)
-        # Features of root mean square 1 suit the rates at which heads are trained.
-        self._length = math.sqrt(width / len(parts))
-        self.head = nn.Linear(width, outputs, device="meta")
-        self.head = self.head.to_empty(device=weight.device).to(weight.dtype)
-        for parameter in self.head.parameters():
-            nn.init.zeros_(parameter)
+        # Often the last layer reads the mean of the last block, and nothing else.
+        room = torch.finfo(weight.dtype).eps ** 0.5 * float(means[-1].abs().max())
+        same = means[-2].shape == means[-1].shape
+        self.skips = same and float((means[-2] - means[-1]).abs().max()) < room
+        width = sum(mean.shape[1] for mean in means) - self.skips * means[-1].shape[1]
+        self.head = nn.Linear(width, backbone.num_classes, device="meta", dtype=weight.dtype)
+        self.head.to_empty(device=weight.device)
+        # Not zeros, with which no check would see what the network computes.
+        fill_weights(self.head, "signed_constant", 0, 1.0, INIT_VERSION)
+        nn.init.zeros_(self.head.bias)
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """The last layer's outputs (n, K); inputs as the network takes them."""
-        return self.head(torch.cat(self._parts(*inputs, **named), dim=1))
+        means = [mean for _, mean in self._means(Inputs(*inputs, **named))]
+        if self.skips:
+            del means[-2]
+        features = torch.cat([F.normalize(mean, dim=1) for mean in means], dim=1)
+        # A root mean square of 1 suits the rates at which heads are trained.
+        return self.head(features.to(self.head.weight) * sqrt(features.shape[1] / len(means)))
 
-    def _parts(self, *inputs: Any, **named: Any) -> list[Tensor]:
-        """The features (n, f) of each block, in the order in which the network calls them."""
-        outputs: list[tuple[nn.Module, Any]] = []
-        token = _outputs.set(outputs)
+    def _means(self, inputs: Inputs) -> list[tuple[nn.Module, Tensor]]:
+        """Every block that a pass calls, in order, and its mean output (n, f); the end is last."""
+        means: list[tuple[nn.Module, Tensor]] = []
+        mask = inputs.named.get("attention_mask")
+        token = _pass.set((means, inputs.tensors[0].shape[0], mask))
         try:
-            self.network(*inputs, **named)
+            self.network(*inputs.arguments, **inputs.named)
         finally:
-            _outputs.reset(token)
-        first = next(iter((*inputs, *named.values())))
-        parts = [_mean(block, output, len(first), named) for block, output in outputs]
-        return [self._length * F.normalize(part, dim=1) for part in parts]
+            _pass.reset(token)
+        return means
 
 
-def _record(block: nn.Module, _: Any, output: Any) -> None:
-    """A hook, and no closure: a copy of the network must not refer to the first."""
-    outputs = _outputs.get(None)
-    if outputs is not None:
-        outputs.append((block, output))
-
-
-def _blocks_of(network: nn.Module) -> list[str]:
-    """The names of the members of containers that hold several layers, outermost first."""
-    names: list[str] = []
-    for name, container in network.named_modules():
-        if not isinstance(container, CONTAINERS):
-            continue
-        for key, member in container.named_children():
-            layers = sum(isinstance(layer, MASKABLE) for layer in member.modules())
-            inside = any(name.startswith(f"{block}.") for block in names)
-            if layers > 1 and not isinstance(member, CONTAINERS) and not inside:
-                names.append(f"{name}.{key}" if name else key)
+def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Module]:
+    """The modules to read by name: the given ones, or the outermost members of containers."""
+    modules, kind = dict(network.named_modules()), type(network).__name__
+    if not isinstance(blocks, list | tuple | None):
+        raise InputError(f"blocks must be a list of names, got {blocks!r}")
+    for name in blocks or ():
+        if name not in list(modules):
+            raise InputError(f"{kind} has no module {name!r}{did_you_mean(name, modules)}")
+        if not name or f"{last}.".startswith(f"{name}."):
+            raise InputError(f"block {name!r} holds the last layer, which goes; name others")
+    names: list[str] = [] if blocks is None else list(blocks)
+    for name, module in modules.items() if blocks is None else ():
+        is_member = isinstance(modules[name.rpartition(".")[0]], CONTAINERS)
+        layers = [x for x in module.modules() if isinstance(x, MASKABLE) or units_in_columns(x)]
+        inside = name.startswith(tuple(f"{block}." for block in names))
+        outside = not inside and not f"{last}.".startswith(f"{name}.")
+        if is_member and not isinstance(module, CONTAINERS) and len(layers) > 1 and outside:
+            names.append(name)
     if not names:
-        line = f"{type(network).__name__} has no blocks in an nn.Sequential or nn.ModuleList"
+        line = f"{kind} has no blocks of several layers in an nn.Sequential or nn.ModuleList"
         raise InputError(f"{line}; name the modules to read: BlockFeatures(..., blocks=[...])")
-    return names
+    return {name: modules[name] for name in names}
 
 
-def _mean(block: nn.Module, output: Any, count: int, named: Any) -> Tensor:
-    """(n, f): an output (n, ...) averaged over all dimensions but the batch and the channels."""
-    values = output[0] if isinstance(output, tuple) else output
-    if not isinstance(values, Tensor) or values.dim() < 2 or len(values) != count:
-        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+def _record(second: set[bool], block: nn.Module, _: Any, output: Any) -> None:
+    """Records (n, f): an output (n, ...) averaged over all but the batch and the channels."""
+    if (running := _pass.get(None)) is None:
+        return
+    # Averaged now, since the network may change its output in place.
+    means, count, mask = running
+    values = output[0] if isinstance(output, tuple) and output else output
+    dense = isinstance(values, Tensor) and not values.is_nested
+    if not dense or values.dim() < 2 or values.shape[0] != count:
+        got = tuple(values.shape) if dense else "no dense tensor"
         line = f"a block ({type(block).__name__}) must give a batch ({count}, ...), got {got}"
         raise InputError(f"{line}; name other modules by blocks=[...]")
-    if values.dim() == 2:
-        return values
-    mask = named.get("attention_mask")
-    if values.dim() == 3 and isinstance(mask, Tensor) and mask.shape == values.shape[:2]:
+    # Half precision would overflow in sums.
+    values = values.to(torch.promote_types(values.dtype, torch.float32))
+    last = values.dim() - 1
+    if last == 1:
+        mean = values.clone()
+    elif last == 2 and isinstance(mask, Tensor) and mask.shape == values.shape[:2]:
         weights = mask.unsqueeze(2).to(values.dtype)
-        return (values * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
-    # Channels come second for images and last for tokens, and some networks keep images so too:
-    # the block's norms and biases have as many numbers as there are channels.
-    sizes = {len(each) for each in block.parameters() if each.dim() == 1}
-    order = (1, values.dim() - 1) if values.dim() > 3 else (values.dim() - 1, 1)
-    channels = next((dim for dim in order if values.shape[dim] in sizes), order[0])
-    return values.mean([dim for dim in range(1, values.dim()) if dim != channels])
+        mean = (values * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
+    else:
+        # Channels are second in images and last in tokens. Exceptions show by their sizes: norms
+        # and biases have as many numbers as there are channels.
+        order = (1, last) if False not in second or (True in second and last > 2) else (last, 1)
+        sizes = {len(each) for each in block.parameters() if each.dim() == 1}
+        channels = next((dim for dim in order if values.shape[dim] in sizes), order[0])
+        mean = values.mean([dim for dim in range(1, last + 1) if dim != channels])
+    means.append((block, mean))

@@ -25,8 +25,7 @@ from impresslearn.data import (
 from impresslearn.data.examples import drawing, raw
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
-from impresslearn.networks import Backbone
-from impresslearn.networks.backbone import attributes_of
+from impresslearn.networks.backbone import Backbone, attributes_of
 
 LARGEST_ID = 2**24  # float32 holds every integer below
 USUAL_DEVIATIONS = 0.1, 3.0  # standard deviations of inputs that need no warning

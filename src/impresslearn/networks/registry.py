@@ -206,6 +206,9 @@ def adapt(
     module = unwrapped(module)
     maskable_layers(module, skip, include)  # bad names are found before anything is copied
     for name, parameter in module.named_parameters():
+        if parameter.is_meta:
+            line = f"{name} of {type(module).__name__} is on meta, which holds no values"
+            raise InputError(f"{line}; load its weights first")
         if not parameter.detach().isfinite().all():
             raise InputError(f"{name} of {type(module).__name__} holds NaN or infinite values")
     frozen = copied(module)
