@@ -189,7 +189,7 @@ def _backbone(settings: str, device: str, data: str) -> Backbone:
     named = json.loads(settings)
     if blocks := named.pop("blocks", None):
         inner = _backbone(json.dumps(named, sort_keys=True), "cpu", data)
-        some = minilm_tokens(["one", "two"]) if inner.vocabulary else torch.zeros(2, 3, 64, 64)
+        some = minilm_tokens(["one", "two"]) if inner.vocabulary else torch.rand(2, 3, 64, 64)
         module = BlockFeatures(inner.module, some, blocks=None if blocks is True else blocks)
         return adapt(module, input_shape=inner.input_shape, norm=inner.norm).to(device)
     if "package" in named:
