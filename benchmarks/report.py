@@ -35,7 +35,7 @@ from impresslearn.plotting import (
 )
 from impresslearn.tables import format_value, kind_of, signed
 
-WIDTH = 620
+WIDTH = 660
 SHOWN = read_tables("shown.toml")
 # What a method looks like in every figure: its place among the colours and shapes.
 NAMES = SHOWN["names"]
