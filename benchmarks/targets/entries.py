@@ -30,7 +30,7 @@ from impresslearn.learner.presets import preset as find_preset
 BUDGETS = (100, 300, 700, 1200, 2500, 3500, 5000, 6500, 8000, 12_000, 16_000, 32_000)
 OURS = "ImpressLearn"  # what the names of our methods start with
 SMOOTHING = 0.05  # of labels, if it is tried on development tasks
-OF_THE_NETWORK = ("norm", "head", "init", "gain")
+OF_THE_NETWORK = ("norm", "head", "init", "gain", "blocks")
 TIMED = (*VALUES, "seconds")
 
 

@@ -18,14 +18,14 @@ from torch.nn.functional import interpolate
 
 from benchmarks.jobs import Job, JobContext, Outcome
 from benchmarks.streams import STREAMS
-from benchmarks.work.packaged import packaged
+from benchmarks.work.packaged import minilm_tokens, packaged
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import MissingDataError
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import draw_masks, random_bank
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
 from impresslearn.masks.codec import decode_mask
-from impresslearn.networks import Backbone, adapt, create_backbone
+from impresslearn.networks import Backbone, BlockFeatures, adapt, create_backbone
 from impresslearn.networks.architectures import resnet20
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.networks.prediction import Statistics
@@ -90,7 +90,8 @@ def load_backbone(settings: Mapping[str, Any], place: JobContext) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
     With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are
-    its sizes, norm and head go to `adapt`. With package, it is a network of `packaged`.
+    its sizes, norm and head go to `adapt`. With package, it is a network of `packaged`. blocks are
+    the names of the blocks that the last layer reads, True for all of them.
     """
     # The arrays are the parameters and running statistics of resnet20-12fca82f of
     # akamaster/pytorch_resnet_cifar10 (Idelbayev), by name; inputs are RGB in [0, 1] minus
@@ -186,6 +187,11 @@ def _stream(settings: str, data: str) -> Any:
 @lru_cache(maxsize=4)
 def _backbone(settings: str, device: str, data: str) -> Backbone:
     named = json.loads(settings)
+    if blocks := named.pop("blocks", None):
+        inner = _backbone(json.dumps(named, sort_keys=True), "cpu", data)
+        some = minilm_tokens(["one", "two"]) if inner.vocabulary else torch.rand(2, 3, 64, 64)
+        module = BlockFeatures(inner.module, some, blocks=None if blocks is True else blocks)
+        return adapt(module, input_shape=inner.input_shape, norm=inner.norm).to(device)
     if "package" in named:
         return packaged(named["package"]).to(device)
     if "weights" in named:

@@ -55,7 +55,7 @@ from impresslearn.store.tasks import (
     to_json,
 )
 
-CACHE_BYTES = 96 * 1024**2  # memory for the effective weights of the tasks used last
+CACHE_BYTES = 80 * 1024**2  # memory for the effective weights of the tasks used last
 
 
 class Store:
