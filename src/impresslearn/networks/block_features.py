@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from impresslearn.checks import did_you_mean
+from impresslearn.checks import clear_calls, did_you_mean
 from impresslearn.data import Inputs
 from impresslearn.errors import InputError
 from impresslearn.networks.inputs import check_passes, checked_inputs
@@ -21,7 +21,7 @@ CONTAINERS = (nn.Sequential, nn.ModuleList)
 # Layers whose channels are dimension 1; others have them last.
 CHANNELS_SECOND = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, _NormBase)
 
-# Of the pass in this thread: each block called and its mean, the number of inputs, their mask.
+# Of the pass in this thread: each block called and its mean, the number of inputs, and their mask.
 _pass: ContextVar[tuple[list[tuple[nn.Module, Tensor]], int, Any]] = ContextVar("_pass")
 
 
@@ -44,6 +44,7 @@ class BlockFeatures(nn.Module):
     Source: Head2Toe (Evci et al. 2022), without its selection of features.
     """
 
+    @clear_calls
     @torch.inference_mode(False)  # autograd rejects tensors made in inference mode
     @torch.no_grad()
     def __init__(self, network: nn.Module, example: Any, *, blocks: Any = None) -> None:
@@ -93,12 +94,12 @@ class BlockFeatures(nn.Module):
         means = [mean for _, mean in self._means(Inputs(*inputs, **named))]
         if self.skips:
             del means[-2]
-        features = torch.cat([F.normalize(mean, dim=1) for mean in means], dim=1)
+        features = torch.cat(means, dim=1)
         # A root mean square of 1 suits the rates at which heads are trained.
         return self.head(features.to(self.head.weight) * sqrt(features.shape[1] / len(means)))
 
     def _means(self, inputs: Inputs) -> list[tuple[nn.Module, Tensor]]:
-        """Every block that a pass calls, in order, and its mean output (n, f); the end is last."""
+        """Every block that a pass calls, in order, and its scaled mean (n, f); the end is last."""
         means: list[tuple[nn.Module, Tensor]] = []
         mask = inputs.named.get("attention_mask")
         token = _pass.set((means, inputs.tensors[0].shape[0], mask))
@@ -110,7 +111,7 @@ class BlockFeatures(nn.Module):
 
 
 def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Module]:
-    """The modules to read by name: the given ones, or the outermost members of containers."""
+    """The modules to read by name: the given ones, or members of containers."""
     modules, kind = dict(network.named_modules()), type(network).__name__
     if not isinstance(blocks, list | tuple | None):
         raise InputError(f"blocks must be a list of names, got {blocks!r}")
@@ -119,22 +120,32 @@ def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Modul
             raise InputError(f"{kind} has no module {name!r}{did_you_mean(name, modules)}")
         if not name or f"{last}.".startswith(f"{name}."):
             raise InputError(f"block {name!r} holds the last layer, which goes; name others")
-    names: list[str] = [] if blocks is None else list(blocks)
-    for name, module in modules.items() if blocks is None else ():
-        is_member = isinstance(modules[name.rpartition(".")[0]], CONTAINERS)
-        layers = [x for x in module.modules() if isinstance(x, MASKABLE) or units_in_columns(x)]
-        inside = name.startswith(tuple(f"{block}." for block in names))
-        outside = not inside and not f"{last}.".startswith(f"{name}.")
-        if is_member and not isinstance(module, CONTAINERS) and len(layers) > 1 and outside:
-            names.append(name)
+    names = _members(modules, last) if blocks is None else blocks
+    if blocks is None and len(names) == 1:  # as for nn.Sequential(body, head)
+        names = _members(modules, last, inside=f"{names[0]}.") or names
     if not names:
         line = f"{kind} has no blocks of several layers in an nn.Sequential or nn.ModuleList"
         raise InputError(f"{line}; name the modules to read: BlockFeatures(..., blocks=[...])")
     return {name: modules[name] for name in names}
 
 
+def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list[str]:
+    """The outermost members of containers that hold several layers, but not the last."""
+    names: list[str] = []
+    for name, module in modules.items():
+        container = modules[name.rpartition(".")[0]]
+        layers = [x for x in module.modules() if isinstance(x, MASKABLE) or units_in_columns(x)]
+        found = name.startswith(tuple(f"{block}." for block in names))
+        if found or not name.startswith(inside) or f"{last}.".startswith(f"{name}."):
+            continue
+        is_member = isinstance(container, CONTAINERS) and not isinstance(module, CONTAINERS)
+        if is_member and len(layers) > 1:
+            names.append(name)
+    return names
+
+
 def _record(second: set[bool], block: nn.Module, _: Any, output: Any) -> None:
-    """Records (n, f): an output (n, ...) averaged over all but the batch and the channels."""
+    """Records (n, f) of length 1: an output averaged over all but the batch and the channels."""
     if (running := _pass.get(None)) is None:
         return
     # Averaged now, since the network may change its output in place.
@@ -160,4 +171,4 @@ def _record(second: set[bool], block: nn.Module, _: Any, output: Any) -> None:
         sizes = {len(each) for each in block.parameters() if each.dim() == 1}
         channels = next((dim for dim in order if values.shape[dim] in sizes), order[0])
         mean = values.mean([dim for dim in range(1, last + 1) if dim != channels])
-    means.append((block, mean))
+    means.append((block, F.normalize(mean, dim=1)))
