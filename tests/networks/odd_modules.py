@@ -86,14 +86,14 @@ class Gathers(Net):
     total = 0
 
     def __init__(self, function):
-        super().__init__(function, past=[], plain=torch.zeros(16))
+        super().__init__(function, plain=torch.zeros(16))
         self.register_buffer("seen", torch.zeros(16))
         self.state = 0.0
 
     def middle(self, x):
         if self.training:
             self.function(self, x.mean(0).detach())
-        return x - self.seen - self.state - self.plain - sum(self.past) - self.total
+        return x - self.seen - self.state - self.plain - self.total
 
 
 def hook_of_its_own():
@@ -133,29 +133,10 @@ class ChangesItsInput(Net):
         return super().forward(x.mul_(2))
 
 
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.LSTM(8, 16, batch_first=True, bidirectional=True)
-        self.project, self.head = nn.Linear(32, 8), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.project(self.rnn(x)[0][:, -1]).relu())
-
-
 def packed(net, tokens, vectors):
     lengths = (tokens != 0).sum(1).cpu()
     rows = nn.utils.rnn.pack_padded_sequence(vectors, lengths, True, enforce_sorted=False)
     return net.middle(net.rnn(rows)[1][0][-1])
-
-
-class ManyHeads(Net):
-    def __init__(self):
-        super().__init__()
-        self.heads = nn.ModuleDict({n: nn.Sequential(nn.Linear(16, 3)) for n in ("old", "new")})
-
-    def forward(self, x):
-        return self.heads[self.function or "old"](self.body(x).relu())
 
 
 class HeadFirst(nn.Module):
@@ -183,7 +164,6 @@ def other_dtype(dtype):
 DRAW = torch.Generator().manual_seed(0)
 ROWS = torch.randn(12, 8, generator=DRAW)
 IMAGES = torch.randn(12, 3, 8, 8, generator=DRAW)
-SEQUENCES = torch.randn(12, 5, 8, generator=DRAW)
 TOKENS = torch.randint(1, 20, (12, 6), generator=DRAW)
 PADDED = torch.where(torch.arange(6) < torch.arange(12)[:, None] % 5 + 2, TOKENS, 0)
 
@@ -242,12 +222,8 @@ OF_ROWS = {
         filter=lambda: nn.Parameter(torch.randn(9, dtype=torch.complex64)),
     ),
     "returns a tuple": kind_of(Returns, lambda y: (y, y.mean())),
-    "returns a dataclass": kind_of(Returns, Output),
     "returns a dictionary without logits": kind_of(Returns, lambda y: {"out": y}),
-    "returns (n, classes, 1, 1)": kind_of(Returns, lambda y: y[:, :, None, None]),
     "returns squeezed logits": kind_of(Returns, lambda y: y.squeeze()),
-    "returns numpy": kind_of(Returns, lambda y: y.detach().numpy()),
-    "returns nothing": kind_of(Returns, lambda y: None),
     "a tuple in training": kind_of(Auxiliary, lambda y: (y, y)),
     "a dataclass in training": kind_of(Auxiliary, Output),
     "a scripted block": net(lambda m, x: m.a(x), a=lambda: torch.jit.script(linear())),
@@ -263,7 +239,6 @@ OF_ROWS = {
     "the mean of the first batch": kind_of(Gathers, lambda m, x: m.seen.any() or m.seen.copy_(x)),
     "means in an attribute": kind_of(Gathers, lambda m, x: setattr(m, "state", m.state + x / 1e3)),
     "means in a plain tensor": kind_of(Gathers, lambda m, x: m.plain.add_(x)),
-    "means in a list": kind_of(Gathers, lambda m, x: m.past.append(x)),
     "means in a parameter": kind_of(Gathers, lambda m, x: m.body.bias.data.add_(x)),
     "a count in its class": kind_of(
         Gathers, lambda m, x: setattr(type(m), "total", type(m).total + 1)
@@ -292,7 +267,6 @@ OF_ROWS = {
     "sigmoid at the end": rows(head, nn.Sigmoid),
     "tanh at the end": rows(head, nn.Tanh),
     "batch norm at the end": rows(head, lambda: nn.BatchNorm1d(3)),
-    "the first head of two": ManyHeads,
     "the head defined first": HeadFirst,
     "the sum of two heads": kind_of(
         Whole, lambda m, x: m.first(m.body(x).relu()) + m.head(m.body(x).relu()), first=head
@@ -305,7 +279,6 @@ OF_ROWS = {
     "returns a view of its parameter": kind_of(
         Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
     ),
-    "a body under no_grad": cut(lambda m, x: torch.no_grad()(m.body)(x)),
     "a body under inference_mode": cut(lambda m, x: torch.inference_mode()(m.body)(x).clone()),
     "a body detached in training": cut(
         lambda m, x: m.body(x).detach() if m.training else m.body(x)
@@ -318,14 +291,10 @@ OF_ROWS = {
     "layers in a plain list": net(
         lambda m, x: m.layers[1](m.layers[0](x)), layers=lambda: [linear(), linear()]
     ),
-    "a random tensor that is no buffer": net(
-        lambda m, x: x @ m.projection, projection=lambda: torch.randn(16, 16)
-    ),
     "a fixed size of batch": net(lambda m, x: x.view(6, 16) * 1),
 }
 OF_IMAGES = {
     "transposed convolution": images(lambda: nn.ConvTranspose2d(16, 16, 2)),
-    "grouped convolution": images(lambda: nn.Conv2d(16, 16, 3, groups=4, dilation=2)),
     "batch norm without affine": images(lambda: nn.BatchNorm2d(16, affine=False)),
     "batch norm without statistics": images(lambda: nn.BatchNorm2d(16, track_running_stats=False)),
     "synchronised batch norm": images(lambda: nn.SyncBatchNorm(16)),
@@ -341,7 +310,6 @@ OF_OTHERS = {
         kind_of(Whole, lambda m, pair: Net.forward(m, pair[0] + pair[1])),
         il.Inputs(ROWS, ROWS[:, :1]),
     ),
-    "bidirectional LSTM": (Recurrent, SEQUENCES),
     "only an LSTM": (
         kind_of(TextNet, lambda m, _, x: m.rnn(x)[0][:, -1], 16, rnn=lambda: nn.LSTM(8, 16)),
         TOKENS,
