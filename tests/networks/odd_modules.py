@@ -122,11 +122,6 @@ def lambda_of_its_own():
     return net
 
 
-def softmax_in_evaluation(net, x):
-    logits = net.head(net.body(x).relu())
-    return logits if net.training else logits.softmax(1)
-
-
 class ChangesItsInput(Net):
     def forward(self, x):
         x -= 0.5
@@ -236,7 +231,6 @@ OF_ROWS = {
     "replaces its head": net(lambda m, x: setattr(m, "head", head()) or x),
     "scales by a count of passes": net(lambda m, x: counts_steps(m, x) * m.steps),
     "a running mean that hardly moves": kind_of(Gathers, lambda m, x: m.seen.lerp_(x, 1e-6)),
-    "the mean of the first batch": kind_of(Gathers, lambda m, x: m.seen.any() or m.seen.copy_(x)),
     "means in an attribute": kind_of(Gathers, lambda m, x: setattr(m, "state", m.state + x / 1e3)),
     "means in a plain tensor": kind_of(Gathers, lambda m, x: m.plain.add_(x)),
     "means in a parameter": kind_of(Gathers, lambda m, x: m.body.bias.data.add_(x)),
@@ -255,15 +249,12 @@ OF_ROWS = {
     ),
     "centred by its batch": net(lambda m, x: x - x.mean(0)),
     "noise of numpy": net(lambda m, x: x * torch.from_numpy(np.random.rand(*x.shape)).float()),
-    "branches on the batch": net(lambda m, x: x * 2 if x.mean() > 0.35 else x),
     "dropout that is always on": net(lambda m, x: F.dropout(x, 0.5)),
     "noise in training": net(lambda m, x: x + torch.randn_like(x) if m.training else x),
     "changes its input in place": ChangesItsInput,
     "head without bias": rows(lambda: nn.Linear(16, 3, bias=False)),
     "one output": rows(lambda: nn.Linear(16, 1)),
-    "one output, flattened": rows(lambda: nn.Linear(16, 1), lambda: nn.Flatten(0)),
     "log-softmax at the end": rows(head, lambda: nn.LogSoftmax(1)),
-    "softmax in evaluation alone": kind_of(Whole, softmax_in_evaluation),
     "sigmoid at the end": rows(head, nn.Sigmoid),
     "tanh at the end": rows(head, nn.Tanh),
     "batch norm at the end": rows(head, lambda: nn.BatchNorm1d(3)),
@@ -309,10 +300,6 @@ OF_OTHERS = {
     "a tuple of inputs as one argument": (
         kind_of(Whole, lambda m, pair: Net.forward(m, pair[0] + pair[1])),
         il.Inputs(ROWS, ROWS[:, :1]),
-    ),
-    "only an LSTM": (
-        kind_of(TextNet, lambda m, _, x: m.rnn(x)[0][:, -1], 16, rnn=lambda: nn.LSTM(8, 16)),
-        TOKENS,
     ),
     "LSTM over packed sequences": (
         kind_of(TextNet, packed, 16, rnn=lambda: nn.LSTM(8, 16, batch_first=True), middle=linear),
