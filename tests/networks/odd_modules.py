@@ -193,11 +193,6 @@ def net(function=None, **parts):
     return kind_of(Net, function, **parts)
 
 
-def cut(function):
-    """Builds a network whose head reads what a function makes of the network and its inputs."""
-    return kind_of(Whole, lambda m, x: m.head(function(m, x).relu()))
-
-
 def wrapped(wrapper):
     """A layer under one of the wrappers that compute its weight."""
     return lambda: Net(lambda m, x: m.layer(x).relu(), layer=wrapper(nn.Linear(16, 16)))
@@ -208,9 +203,6 @@ OF_ROWS = {
     "weight norm": wrapped(parametrizations.weight_norm),
     "spectral norm, the old hook": wrapped(nn.utils.spectral_norm),
     "spectral norm": wrapped(parametrizations.spectral_norm),
-    "a ParameterList": net(
-        lambda m, x: x * m.w[0] + m.w[1], w=lambda: nn.ParameterList([weight(16)] * 2)
-    ),
     "lazy layers": lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3)),
     "complex weights": net(
         lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * m.filter, n=16),
@@ -259,9 +251,6 @@ OF_ROWS = {
     "tanh at the end": rows(head, nn.Tanh),
     "batch norm at the end": rows(head, lambda: nn.BatchNorm1d(3)),
     "the head defined first": HeadFirst,
-    "the sum of two heads": kind_of(
-        Whole, lambda m, x: m.first(m.body(x).relu()) + m.head(m.body(x).relu()), first=head
-    ),
     "a cosine head": kind_of(Whole, cosine_head),
     "a frozen body": net(body=lambda: nn.Linear(8, 16).requires_grad_(False)),
     "a float64 layer": lambda: other_dtype(torch.float64),
@@ -270,9 +259,8 @@ OF_ROWS = {
     "returns a view of its parameter": kind_of(
         Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
     ),
-    "a body under inference_mode": cut(lambda m, x: torch.inference_mode()(m.body)(x).clone()),
-    "a body detached in training": cut(
-        lambda m, x: m.body(x).detach() if m.training else m.body(x)
+    "a body under inference_mode": kind_of(
+        Whole, lambda m, x: m.head(torch.inference_mode()(m.body)(x).clone().relu())
     ),
     "a layer that is never used": net(unused=linear),
     "holds a lock": net(lock=threading.Lock),
