@@ -69,10 +69,6 @@ def loader(data=None, **settings):
     return torch_data.DataLoader(data_set() if data is None else data, **settings)
 
 
-def batches():
-    return torch_data.BatchSampler(torch_data.RandomSampler(data_set()), 8, False)
-
-
 def image_folder(folder, *suffixes, below=""):
     """Images in folders of classes, their suffixes in turn."""
     for place, (image, word) in enumerate(zip(IMAGES, WORDS, strict=True)):
@@ -146,7 +142,7 @@ WHOLE = {
     "Dataset of lists and words": ("table", lambda _: Pairs(X.tolist(), WORDS.tolist())),
     "Dataset of images": ("image", lambda _: Pairs(IMAGES, Y)),
     "TensorDataset": ("table", lambda _: data_set()),
-    "DataLoader, batch sampler": ("table", lambda _: loader(batch_sampler=batches())),
+    "DataLoader, shuffled": ("table", lambda _: loader(batch_size=8, shuffle=True)),
     "folder of several suffixes": ("image", lambda it: image_folder(it, "png", "bmp", "tiff")),
 }
 FILES = {
@@ -159,10 +155,6 @@ FILES = {
 
 REFUSED = {
     "bytes": (lambda _: (X, WORDS.astype(bytes)), "got b'emu'; decode them"),
-    "words in Arrow": (
-        lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y),
-        "row 1, column 'b' holds 'cat'",
-    ),
     "loaded": (
         lambda _: torch_data.DataLoader(Flow(lambda: X)),
         "got Flow; take a pair of arrays out",
@@ -186,7 +178,6 @@ REFUSED_FILES = {
 }
 REFUSED_INPUTS = {
     "another column": (TABLE.assign(z=1), "the table has a column 'z'"),
-    "another column in Arrow": (arrow.table(TABLE.assign(z=1)), "the table has a column 'z'"),
     "no such column": (TABLE[NAMES[:4]], "the table has no column 'e'"),
     "data set": (data_set(), "without their labels, got TensorDataset"),
     "rows": (rows(), r"one column of a data set, as data\['x'\]"),

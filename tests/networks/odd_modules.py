@@ -200,7 +200,6 @@ def wrapped(wrapper):
 
 OF_ROWS = {
     "weight norm, the old hook": wrapped(nn.utils.weight_norm),
-    "weight norm": wrapped(parametrizations.weight_norm),
     "spectral norm, the old hook": wrapped(nn.utils.spectral_norm),
     "spectral norm": wrapped(parametrizations.spectral_norm),
     "lazy layers": lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3)),
@@ -208,7 +207,6 @@ OF_ROWS = {
         lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * m.filter, n=16),
         filter=lambda: nn.Parameter(torch.randn(9, dtype=torch.complex64)),
     ),
-    "returns a tuple": kind_of(Returns, lambda y: (y, y.mean())),
     "returns a dictionary without logits": kind_of(Returns, lambda y: {"out": y}),
     "returns squeezed logits": kind_of(Returns, lambda y: y.squeeze()),
     "a tuple in training": kind_of(Auxiliary, lambda y: (y, y)),
@@ -217,9 +215,6 @@ OF_ROWS = {
     "scripted as a whole": lambda: torch.jit.script(rows(head)()),
     "traced by torch.fx": lambda: torch.fx.symbolic_trace(HeadFirst()),
     "keeps activations": net(keeps_activations),
-    "keeps positions by their number": net(
-        lambda m, x: x + m.kept.setdefault(x.shape[1], torch.arange(16.0).sin()), kept=dict
-    ),
     "replaces its head": net(lambda m, x: setattr(m, "head", head()) or x),
     "scales by a count of passes": net(lambda m, x: counts_steps(m, x) * m.steps),
     "a running mean that hardly moves": kind_of(Gathers, lambda m, x: m.seen.lerp_(x, 1e-6)),
@@ -242,9 +237,7 @@ OF_ROWS = {
     "centred by its batch": net(lambda m, x: x - x.mean(0)),
     "noise of numpy": net(lambda m, x: x * torch.from_numpy(np.random.rand(*x.shape)).float()),
     "dropout that is always on": net(lambda m, x: F.dropout(x, 0.5)),
-    "noise in training": net(lambda m, x: x + torch.randn_like(x) if m.training else x),
     "changes its input in place": ChangesItsInput,
-    "head without bias": rows(lambda: nn.Linear(16, 3, bias=False)),
     "one output": rows(lambda: nn.Linear(16, 1)),
     "log-softmax at the end": rows(head, lambda: nn.LogSoftmax(1)),
     "sigmoid at the end": rows(head, nn.Sigmoid),
@@ -274,6 +267,7 @@ OF_ROWS = {
 }
 OF_IMAGES = {
     "transposed convolution": images(lambda: nn.ConvTranspose2d(16, 16, 2)),
+    "grouped convolution": images(lambda: nn.Conv2d(16, 16, 3, groups=4, dilation=2)),
     "batch norm without affine": images(lambda: nn.BatchNorm2d(16, affine=False)),
     "batch norm without statistics": images(lambda: nn.BatchNorm2d(16, track_running_stats=False)),
     "synchronised batch norm": images(lambda: nn.SyncBatchNorm(16)),
