@@ -1,7 +1,4 @@
-"""Jobs: the independent pieces of work that a target is made of, and the files of their results.
-
-A job is a function of `benchmarks.work`, plain settings, and the jobs whose results it needs.
-"""
+"""Jobs: the independent pieces of work that a target is made of, and the files of their results."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ JobFunction = Callable[[Mapping[str, Any], Sequence[Outcome], JobContext], Outco
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One piece of work.
+    """One piece of work, done by a function of `benchmarks.work`.
 
     - function: takes the settings, the outcomes of `needs` in their order, and a `JobContext`
     - settings: JSON values

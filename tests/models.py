@@ -46,25 +46,6 @@ class Sentences(nn.Module):
         return self.head(self.block(self.tokens(ids)).mean(1))
 
 
-class Depthwise(nn.Module):
-    """Pointwise and depthwise convolutions with batch norm."""
-
-    def __init__(self, classes: int = 4) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(3, 8, 1),
-            nn.Conv2d(8, 16, 3, groups=8, padding=1),
-            nn.BatchNorm2d(16),
-            nn.ReLU(),
-            nn.Conv2d(16, 16, 1, groups=2),
-            nn.ReLU(),
-        )
-        self.head = nn.Linear(16, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.body(images).mean((2, 3)))
-
-
 class Conv1D(nn.Module):
     """A linear layer with its weight as GPT-2 has it: (in, out)."""
 
@@ -184,7 +165,6 @@ def seeded(kind: Callable[[], nn.Module]) -> nn.Module:
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[..., tuple[Any, Tensor]]]] = {
     "patches": (Patches, pictures),
     "sentences": (Sentences, sentences),
-    "depthwise": (Depthwise, pictures),
     "columns": (Columns, blobs),
     "named": (Named, padded),
     "two": (Two, pictured),

@@ -133,10 +133,7 @@ def _round(fitted: LogisticRegression, precision: str) -> int:
 
 
 class BestMask(FineTuning):
-    """Every task is predicted with that mask of a bank which is right on most of its examples.
-
-    - bank: at least one mask
-    """
+    """Every task is predicted with that mask of a bank which is right on most of its examples."""
 
     # Nothing is trained: it shows how far choosing a mask goes, without combining any.
 

@@ -35,7 +35,7 @@ def clinc150(root: str | Path, seed: int = 0, tokens: bool = False, customers: i
 
     - root: the folder of data_full.json (lists of [sentence, intent] per split) and domains.json
       (lists of intents per domain, in the order of the tasks).
-    - seed: of `sentence_encoder`. Inputs are (n, 768) float32, labels the intents' names.
+    - seed: of the decomposition that makes the inputs, (n, 768) float32. Labels are intents.
     - tokens: whether inputs are the tokens of MiniLM instead.
     - customers: a number of tasks, each with five intents drawn from all domains, in their place.
 
@@ -63,7 +63,6 @@ def clinc150(root: str | Path, seed: int = 0, tokens: bool = False, customers: i
 def clinc150_sentences(root: str | Path, split: str = "train") -> list[str]:
     """The sentences of one split, of all domains, without their intents.
 
-    - root: as in `clinc150`.
     - split: "train", "val" or "test", or "oos_train", "oos_val" or "oos_test" for sentences of
       no intent.
     """
@@ -91,9 +90,6 @@ def sentence_encoder(root: str | Path, seed: int = 0) -> Callable[[Iterable[str]
     Tf-idf weights of n-grams (one or two words, two to four characters) that two training
     sentences or more share are projected onto the first singular vectors, each divided by the
     square root of its singular value (Deerwester et al., 1990). Intents are not looked at.
-
-    - root: as in `clinc150`.
-    - seed: of the randomised decomposition.
     """
     # 1 + log of how often a sentence has each n-gram, 0 for none.
     damped = partial(TfidfVectorizer, min_df=2, sublinear_tf=True, use_idf=False, norm=None)

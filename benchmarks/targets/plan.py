@@ -79,7 +79,6 @@ class Target:
     """A figure or table.
 
     - claim: of the paper
-    - expects: what to expect here
     - cost: in words, for two cores at scale `small`
     """
 

@@ -10,7 +10,6 @@ from torch.utils import data as torch_data
 import impresslearn as il
 from impresslearn.data.file_reader import FileReader
 from impresslearn.errors import ImpressLearnError
-from impresslearn.streams import import_torchvision
 from toys import Flow, Pairs, quick_learner, refused
 
 pandas = pytest.importorskip("pandas")
@@ -70,10 +69,6 @@ def loader(data=None, **settings):
     return torch_data.DataLoader(data_set() if data is None else data, **settings)
 
 
-def batches():
-    return torch_data.BatchSampler(torch_data.RandomSampler(data_set()), 8, False)
-
-
 def image_folder(folder, *suffixes, below=""):
     """Images in folders of classes, their suffixes in turn."""
     for place, (image, word) in enumerate(zip(IMAGES, WORDS, strict=True)):
@@ -97,11 +92,6 @@ def parquet(folder, table):
     return folder / "a.parquet"
 
 
-def torch_folder(folder):
-    return import_torchvision("torchvision.datasets").ImageFolder(image_folder(folder, "png"))
-
-
-DEEP = Image.fromarray(np.full((8, 8), 40_000, np.uint16))
 NUMBERED = pandas.Series(Y, index=range(COUNT, 0, -1))
 BYTES, MISSING = list(WORDS.astype(bytes)), [None, *WORDS[1:]]
 LAST, TENSORS = torch.channels_last, torch.from_numpy(X)
@@ -152,8 +142,7 @@ WHOLE = {
     "Dataset of lists and words": ("table", lambda _: Pairs(X.tolist(), WORDS.tolist())),
     "Dataset of images": ("image", lambda _: Pairs(IMAGES, Y)),
     "TensorDataset": ("table", lambda _: data_set()),
-    "DataLoader, batch sampler": ("table", lambda _: loader(batch_sampler=batches())),
-    "torchvision": ("image", torch_folder),
+    "DataLoader, shuffled": ("table", lambda _: loader(batch_size=8, shuffle=True)),
     "folder of several suffixes": ("image", lambda it: image_folder(it, "png", "bmp", "tiff")),
 }
 FILES = {
@@ -166,10 +155,6 @@ FILES = {
 
 REFUSED = {
     "bytes": (lambda _: (X, WORDS.astype(bytes)), "got b'emu'; decode them"),
-    "words in Arrow": (
-        lambda _: (arrow.table(TABLE.assign(b=WORDS)), Y),
-        "row 1, column 'b' holds 'cat'",
-    ),
     "loaded": (
         lambda _: torch_data.DataLoader(Flow(lambda: X)),
         "got Flow; take a pair of arrays out",
@@ -178,13 +163,8 @@ REFUSED = {
         lambda _: hugging.DatasetDict(train=rows()),
         "one part, such as data\\['train'\\]",
     ),
-    "other columns": (
-        lambda _: rows().rename_column("label", "kind"),
-        "and others, got 'kind', 'x'; rename one",
-    ),
     "text": (lambda _: rows().add_column("text", list(WORDS)), "text are not numbers"),
     "no rows": (lambda _: hugging.Dataset.from_dict({"x": [], "label": []}), "hold no example"),
-    "16 bits": (lambda _: ([DEEP] * COUNT, Y), "more than 8 bits a channel"),
     "sizes": (lambda _: ([*IMAGES[1:], IMAGES[0].resize((9, 9))], Y), "must have one size"),
     "columns": (lambda _: rows().from_pandas(LABELLED), r"one tensor or table, got Inputs\(a: "),
     "train and val": (
@@ -193,16 +173,13 @@ REFUSED = {
     ),
 }
 REFUSED_FILES = {
-    "bytes": (lambda it: npz(it, inputs=X, labels=WORDS.astype(bytes)), "decode them"),
     "bytes in .parquet": (lambda it: parquet(it, TABLE.assign(label=BYTES)), "got b'cat'; decode"),
     "no label in .parquet": (lambda it: parquet(it, TABLE.assign(label=MISSING)), "row 1 has no"),
 }
 REFUSED_INPUTS = {
     "another column": (TABLE.assign(z=1), "the table has a column 'z'"),
-    "another column in Arrow": (arrow.table(TABLE.assign(z=1)), "the table has a column 'z'"),
     "no such column": (TABLE[NAMES[:4]], "the table has no column 'e'"),
     "data set": (data_set(), "without their labels, got TensorDataset"),
-    "loader": (loader(), "without their labels, got DataLoader"),
     "rows": (rows(), r"one column of a data set, as data\['x'\]"),
     "generator": (iter(X), "array, without labels, got .*iterator|generator"),
 }

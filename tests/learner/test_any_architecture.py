@@ -1,4 +1,4 @@
-"""Attention, token ids, depthwise convolutions, GPT-2's layers: every verb, as on any network."""
+"""Attention, token ids, GPT-2's layers: every verb, as on any network."""
 
 import numpy as np
 import pytest

@@ -16,15 +16,10 @@ def learner():
     return made
 
 
-def values(chart):
-    """The rows that a chart draws."""
-    (rows,) = chart.to_dict()["datasets"].values()
-    return rows
-
-
 def cells(chart):
     """The values of a heat map by (x, y)."""
-    return {(row["x"], row["y"]): row["value"] for row in values(chart)}
+    (rows,) = chart.to_dict()["datasets"].values()
+    return {(row["x"], row["y"]): row["value"] for row in rows}
 
 
 def test_shares_of_masks_add_up(learner, tmp_path):

@@ -53,7 +53,6 @@ RESULTS = {
         progress=False,
     ),
     "Advice": lambda learner: il.advise({"a": blobs(1)}, lenet(), max_seconds=30),
-    "Stream": lambda learner: il.streams.rotated_digits(tasks=2),
     "MaskBank": lambda learner: learner.bank_,
     "TaskGuess": lambda learner: learner.infer_task(blobs(1)[0][:8]),
     "export": lambda learner: learner.export("a"),
