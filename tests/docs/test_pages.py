@@ -93,7 +93,6 @@ def test_a_verdict_has_the_number_of_its_record(claim, record, method, masks):
     assert number in line
 
 
-PRETRAINED = {"method": "ImpressLearn, pretrained"}
 ON_IMAGES = {"benchmark": "image-network"}
 ON_RESNET20 = {"benchmark": "image-network-resnet20"}
 ON_SENTENCES = {"benchmark": "sentences"}
@@ -124,7 +123,7 @@ def mixed(masks):
 
 
 RIVALS = [
-    ("fine-tuning", "image-network", ON_RESNET20, {"method": "fine-tuning"}, PRETRAINED),
+    ("fine-tuning", "image-network", ON_RESNET20, {"method": "fine-tuning"}, BLOCKS),
     ("LoRA on images, float32", "pretrained", {}, LORA, PRESET),
     ("LoRA on images, coded", "image-network", ON_IMAGES, BLOCKS_LORA, BLOCKS),
     ("linear probe on images", "image-network", ON_IMAGES, BLOCKS_INT4, BLOCKS),
