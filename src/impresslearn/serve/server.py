@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -55,6 +56,7 @@ MAX_CONNECTIONS = 128
 THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
 MOST_AMONG = 2000  # names of tasks in an inference, which runs each of them
 GRACE_SECONDS = 8
+COLLECT_EVERY = 20_000  # objects made between two looks for garbage; 700 by default
 Answer = dict[str, Any]
 Item = tuple[int, Callable[[], Any]]  # the bytes of a request's body, and what it parses to
 Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
@@ -280,6 +282,9 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # What is loaded by now stays. To look through it for garbage stops all answers for 0.2 s.
         gc.freeze()
+        gc.set_threshold(COLLECT_EVERY)
+        # A thread that computes would keep the event loop waiting for five times as long.
+        sys.setswitchinterval(0.001)
         yield
         predicting.shutdown()
         inferring.shutdown()
