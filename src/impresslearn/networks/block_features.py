@@ -38,8 +38,8 @@ class BlockFeatures(nn.Module):
       `nn.ModuleList` that hold several layers with weights.
 
     Padding does not count if an input is named `attention_mask`. Raises InputError for a network
-    without blocks, an unknown name, a block that is not called or gives no batch (n, ...), and as
-    `adapt` and learning do.
+    without blocks, an unknown name, a block that is not called or gives no batch (n, ...), and for
+    what `adapt` or learning would refuse.
 
     Source: Head2Toe (Evci et al. 2022), without its selection of features.
     """

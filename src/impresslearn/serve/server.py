@@ -56,7 +56,7 @@ MAX_CONNECTIONS = 128
 THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
 MOST_AMONG = 2000  # names of tasks in an inference, which runs each of them
 GRACE_SECONDS = 8
-COLLECT_EVERY = 20_000  # objects made between two looks for garbage; 700 by default
+COLLECT_EVERY = 20_000  # objects made between two looks for garbage; by default 700 to 2,000
 Answer = dict[str, Any]
 Item = tuple[int, Callable[[], Any]]  # the bytes of a request's body, and what it parses to
 Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
@@ -281,11 +281,16 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # What is loaded by now stays. To look through it for garbage stops all answers for 0.2 s.
+        thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
         gc.freeze()
         gc.set_threshold(COLLECT_EVERY)
         # A thread that computes would keep the event loop waiting for five times as long.
         sys.setswitchinterval(0.001)
         yield
+        # The process may go on without this application.
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
         predicting.shutdown()
         inferring.shutdown()
         if learner is not source:
