@@ -290,6 +290,7 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
+        self._counted: tuple[Hashable, int] = None, 0  # how many there were, and when
 
     def __getitem__(self, name: str) -> TaskInfo:
         return self.stored(name).info()
@@ -298,8 +299,14 @@ class TaskTable(Mapping[str, TaskInfo]):
         return iter(task_names(self._rows.database))
 
     def __len__(self) -> int:
-        query = "SELECT count(*) FROM tasks WHERE current"
-        return self._rows.database.rows(query)[0][0]
+        generation = self._rows.generation()
+        seen, count = self._counted
+        if generation is None or generation != seen:
+            # Reads every row, as each error about an unknown name would.
+            query = "SELECT count(*) FROM tasks WHERE current"
+            count = self._rows.database.rows(query)[0][0]
+            self._counted = generation, count
+        return count
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._rows.task(composed(name)) is not None
