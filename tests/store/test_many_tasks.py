@@ -85,6 +85,20 @@ def measured(path: Path, count: int) -> dict[str, float]:
         }
 
 
+def test_tasks_are_counted_once_per_commit_and_not_for_each_unknown_name(path, monkeypatch):
+    with hasty(path) as learner:
+        database, asked = learner._store.database, []
+        # A file that has just been written may change again within a tick of its clock.
+        monkeypatch.setattr("impresslearn.store.database.SETTLED", 0)
+        rows, before = database.rows, len(learner.tasks_)
+        monkeypatch.setattr(database, "rows", lambda *query: asked.append(query[0]) or rows(*query))
+        add_tasks(learner, range(3))
+        for _ in range(3):
+            unknown(learner)
+        assert len(learner.tasks_) == before + 3
+    assert sum("count(*)" in query for query in asked) == 1
+
+
 @pytest.mark.nightly
 def test_a_hundred_thousand_tasks(path, tmp_path):
     """They are small, opened at once, and the last one costs what the first did."""
