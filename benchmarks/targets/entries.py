@@ -6,9 +6,9 @@ An entry is one of these:
   "learned" on these tasks, also of methods; adapted: a recipe, by which it was trained on them
 - a method of `benchmarks.rivals` by its name: name, options; masks, "basis", are its bank
 
-recipe and lr change the recipe of the preset or the benchmark; norm, head, init and gain change the
-network; featured methods learn from features that are computed once; budgets are values of
-max_bytes. rates, rounded, smoothed and tried say what is tried: see `development_trials`.
+recipe and lr change the recipe of the preset or the benchmark; norm, head, init, gain and blocks
+change the network; featured methods learn from features that are computed once; budgets are values
+of max_bytes. rates, rounded, smoothed and tried say what is tried: see `development_trials`.
 """
 
 from __future__ import annotations

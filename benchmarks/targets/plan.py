@@ -79,6 +79,7 @@ class Target:
     """A figure or table.
 
     - claim: of the paper
+    - expects: what to see, in words
     - cost: in words, for two cores at scale `small`
     """
 

@@ -58,15 +58,16 @@ class BlockFeatures(nn.Module):
         self.network = backbone.module.eval()
         name, last = last_layer(self.network)
         modules = _blocks_of(self.network, name, blocks)
-        # In place of the last layer, what it reads is what the network computes.
+        # Without its last layer the network computes what that layer would read.
         parent, _, attribute = name.rpartition(".")
         end = nn.Identity()
         setattr(self.network.get_submodule(parent), attribute, end)
         for module in (*modules.values(), end):
             layers = [*(last if module is end else module).modules()]
             second = {isinstance(layer, CHANNELS_SECOND) for layer in layers if layer._parameters}
+            sizes = {len(each) for each in module.parameters() if each.dim() == 1}
             # No closure: a copy of the network must not refer to the first.
-            module.register_forward_hook(partial(_record, second))
+            module.register_forward_hook(partial(_record, second, sizes))
         try:
             called, means = zip(*self._means(inputs), strict=True)
             # One input more: an output with the batch elsewhere cannot fit both.
@@ -81,8 +82,8 @@ class BlockFeatures(nn.Module):
         # Often the last layer reads the mean of the last block, and nothing else.
         room = torch.finfo(weight.dtype).eps ** 0.5 * float(means[-1].abs().max())
         same = means[-2].shape == means[-1].shape
-        self.skips = same and float((means[-2] - means[-1]).abs().max()) < room
-        width = sum(mean.shape[1] for mean in means) - self.skips * means[-1].shape[1]
+        self._skips = same and float((means[-2] - means[-1]).abs().max()) < room
+        width = sum(mean.shape[1] for mean in means) - self._skips * means[-1].shape[1]
         self.head = nn.Linear(width, backbone.num_classes, device="meta", dtype=weight.dtype)
         self.head.to_empty(device=weight.device)
         # Not zeros, with which no check would see what the network computes.
@@ -92,7 +93,7 @@ class BlockFeatures(nn.Module):
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """The last layer's outputs (n, K); inputs as the network takes them."""
         means = [mean for _, mean in self._means(Inputs(*inputs, **named))]
-        if self.skips:
+        if self._skips:
             del means[-2]
         features = torch.cat(means, dim=1)
         # A root mean square of 1 suits the rates at which heads are trained.
@@ -144,8 +145,12 @@ def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list
     return names
 
 
-def _record(second: set[bool], block: nn.Module, _: Any, output: Any) -> None:
-    """Records (n, f) of length 1: an output averaged over all but the batch and the channels."""
+def _record(second: set[bool], sizes: set[int], block: nn.Module, _: Any, output: Any) -> None:
+    """Records (n, f) of length 1: an output averaged over all but the batch and the channels.
+
+    - second: for the block's layers, whether their channels are dimension 1.
+    - sizes: of its norms and biases.
+    """
     if (running := _pass.get(None)) is None:
         return
     # Averaged now, since the network may change its output in place.
@@ -168,7 +173,6 @@ def _record(second: set[bool], block: nn.Module, _: Any, output: Any) -> None:
         # Channels are second in images and last in tokens. Exceptions show by their sizes: norms
         # and biases have as many numbers as there are channels.
         order = (1, last) if False not in second or (True in second and last > 2) else (last, 1)
-        sizes = {len(each) for each in block.parameters() if each.dim() == 1}
         channels = next((dim for dim in order if values.shape[dim] in sizes), order[0])
         mean = values.mean([dim for dim in range(1, last + 1) if dim != channels])
     means.append((block, F.normalize(mean, dim=1)))

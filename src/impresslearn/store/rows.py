@@ -290,7 +290,7 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._counted: tuple[Hashable, int] = None, 0  # how many there were, and when
+        self._counted: tuple[Hashable, int] = None, 0  # when, and how many there were
 
     def __getitem__(self, name: str) -> TaskInfo:
         return self.stored(name).info()
@@ -302,7 +302,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         generation = self._rows.generation()
         seen, count = self._counted
         if generation is None or generation != seen:
-            # Reads every row, as each error about an unknown name would.
+            # This reads every row, and every error about an unknown name needs the number.
             query = "SELECT count(*) FROM tasks WHERE current"
             count = self._rows.database.rows(query)[0][0]
             self._counted = generation, count
