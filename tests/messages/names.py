@@ -171,6 +171,7 @@ def write_files(learner: il.ImpressLearner) -> None:
     middle = len(whole) // 2
     Path("zero.impress").write_bytes(b"")
     Path("cut.impress").write_bytes(whole[:middle])
+    Path("newer.impress").write_bytes(whole[:60] + bytes([0, 0, 0, 99]) + whole[64:])  # its format
     # A mask's packed bits are the longest value: a byte inside it is neither a page's nor an index.
     Path("damaged.impress").write_bytes(whole[:middle] + b"\xaa" * 512 + whole[middle + 512 :])
     with contextlib.closing(sqlite3.connect("other.impress")) as other:

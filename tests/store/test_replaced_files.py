@@ -4,15 +4,18 @@ import os
 import shutil
 import sqlite3
 import threading
+import time
+from datetime import datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
-from storekit import INPUTS, digests, hasty, small_learner
+from storekit import INPUTS, digests, files, hasty, small_learner
 
 import impresslearn as il
-from impresslearn.errors import StoreError, StoreReplacedError
+from impresslearn.errors import StoreReplacedError
 from impresslearn.learner import verify_store
-from impresslearn.store import backup_store, compact_store, describe_store
+from impresslearn.store import backup_store, compact_store, database, describe_store, tasks
 from toys import blobs, lenet, quick_learner, refused
 
 
@@ -59,6 +62,45 @@ def test_a_copy_is_put_back_whatever_log_the_store_left(path, tmp_path):
     assert digests(path) == expected
 
 
+def test_a_plain_copy_is_put_back_after_a_reader_ended_last(path, tmp_path):
+    """With everything stopped; whether the reader was closed or killed, its log changes nothing."""
+    log, kept = Path(f"{path}-wal"), tmp_path / "kept"
+    monday = shutil.copy(path, tmp_path / "monday.impress")
+    with il.open_store(path, readonly=True) as reader:
+        with hasty(path) as learner:
+            learner.learn_task("second", blobs(3))
+            assert "second" in reader.tasks_
+        shutil.copy(log, kept)
+    assert files(tmp_path) == ["a.impress", "kept", "monday.impress"]
+    for left in (False, True):
+        if left:
+            shutil.move(kept, log)
+        shutil.copy(monday, path)
+        assert digests(path) == digests(monday)
+
+
+def test_a_clock_that_jumps_back_does_no_harm(path, monkeypatch):
+    clock = monkeypatch.setattr("impresslearn.store.tasks.datetime", Mock()) or tasks.datetime
+    with hasty(path) as learner, il.open_store(path, readonly=True) as reader:
+        for year in (2090, 2001):
+            clock.now.return_value = datetime(year, 1, 1)
+            learner.update_task("first", blobs(year))
+            os.utime(path, (year * 10**6,) * 2)
+            assert digests(reader) == digests(learner)
+        for seconds in (2**32, 0):  # the present version is found without reading all again
+            os.utime(path, (seconds, seconds))
+            reader.tasks_.stored("first")
+            time.sleep(2 * database.SETTLED)
+            reader.tasks_.stored("first")
+            seen = reader._store.database.generation()
+            assert seen == reader._store.database.generation()
+    compact_store(path, versions=2)
+    with hasty(path) as learner:
+        kept = {info.version: info.history["created_at"][:4] for info in learner.versions("first")}
+        assert kept == {2: "2090", 3: "2001"}
+        assert learner.tasks_["first"].version == 3
+
+
 def test_former_versions_are_deleted(path):
     with hasty(path) as learner:
         learner.learn_task("b", blobs(1))
@@ -81,14 +123,6 @@ def test_former_versions_are_deleted(path):
     verify_store(path)
 
 
-def test_what_cannot_be_copied_is_one_line(path, tmp_path):
-    copy, text = tmp_path / "copy.impress", tmp_path / "text"
-    refused("is the store itself", backup_store, path, path, overwrite=True)
-    text.write_text("no store")
-    refused("is not an impresslearn store", backup_store, text, copy, error=StoreError)
-    assert not copy.exists()
-
-
 def updated(base: Path, place: Path, number: int) -> Path:
     """A copy of a store in which the first task is learned on."""
     shutil.copy(base, place)
@@ -97,13 +131,19 @@ def updated(base: Path, place: Path, number: int) -> Path:
     return place
 
 
-def test_a_file_that_was_copied_over_an_open_store_is_read(path, tmp_path):
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_file_that_was_copied_over_an_open_store_is_read(path, tmp_path, monkeypatch, at_once):
+    """Also within one tick of the clock of files, and it has the same size."""
     other = updated(path, tmp_path / "other.impress", 8)
     path = updated(path, tmp_path / "used.impress", 7)
     # SQLite's own counters are equal in both, and so are name, number and version of the task.
     assert other.read_bytes()[24:28] == path.read_bytes()[24:28]
     expected = digests(other)
     with il.open_store(path, readonly=True) as learner:
+        if at_once:
+            status = os.stat(path)
+            monkeypatch.setattr(learner._store.database, "_check_place", lambda: status)
+            monkeypatch.setattr(database, "SETTLED", 100)
         assert digests(learner) != expected
         shutil.copy(other, path)
         assert digests(learner) == expected

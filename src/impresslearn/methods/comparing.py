@@ -150,7 +150,7 @@ def compare(
         line = f"compare: {len(planned)} runs{in_cache}"
         print_line(f"{line}; {min(workers, len(planned))} at a time")
     _check_training(planned, progress)
-    begun = time.time()
+    begun = time.monotonic()
     results = in_processes(_do, jobs, min(workers, len(jobs)), backend)
     for done, (number, evaluation) in enumerate(results, 1):
         evaluations[number] = evaluation
@@ -159,7 +159,7 @@ def compare(
             line += f"{percent(evaluation.accuracy)}, {duration(evaluation.seconds)}; "
             line += f"{len(evaluations)} of {len(planned)} done"
             if done < len(jobs):
-                elapsed = time.time() - begun
+                elapsed = time.monotonic() - begun
                 left = duration((len(jobs) - done) * elapsed / done)
                 line += f" after {duration(elapsed)}, {left} left"
             print_line(line)

@@ -36,8 +36,8 @@ from impresslearn.files import reason_of
 APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 8
 LONGEST_WAIT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
-# Nanoseconds after which a file's time has moved on for certain, if it is written once more.
-SETTLED = 50_000_000
+# Seconds after which a file's time has moved on for certain, if it is written once more.
+SETTLED = 0.05
 FORK_LOCK_TIMEOUT = 10.0  # seconds that a fork waits for each connection
 FULL = "cannot write {where}: the disk is full; nothing was changed"
 FOREIGN = "{where} is not an impresslearn store, or its start is damaged"
@@ -134,7 +134,9 @@ class Database:
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
         self._seen: tuple[int, ...] | None = None  # times and size of the file
-        self._looks = 0  # how often these had changed
+        self._seen_at = 0.0  # when these were new; no clock of files is asked, which may be wrong
+        self._settled = False  # whether SQLite read the file again when they were old enough
+        self._looks = 0  # how often it did
         self.path: Path | None = None
         self._place: Path | None = None
         self.writing = self.reading = Slot()
@@ -214,11 +216,13 @@ class Database:
                 return connection.total_changes
             seen = status.st_mtime_ns, status.st_ctime_ns, status.st_size
             if seen != self._seen:
+                self._seen, self._seen_at, self._settled = seen, time.monotonic(), False
+            if not self._settled:
                 # SQLite notices its own commits, but not a file that was copied over this one:
                 # it has to read the pages that it holds again.
                 connection.execute("PRAGMA shrink_memory")
-                settled = time.time_ns() - max(seen[:2]) > SETTLED
-                self._seen, self._looks = seen if settled else None, self._looks + 1
+                self._settled = time.monotonic() - self._seen_at >= SETTLED
+                self._looks += 1
             return connection.execute("PRAGMA data_version").fetchone()[0], self._looks
 
     @contextmanager
