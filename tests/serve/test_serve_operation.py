@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,23 +23,30 @@ from impresslearn.serve.pools import BoundedPool
 from impresslearn.serve.requests import PredictRequest
 from impresslearn.serve.server import Service
 from models import MODELS, padded
-from toys import blobs, quick_learner
+from toys import QUICK, blobs, quick_learner
 
 
-def test_a_store_replaced_by_a_rename_is_served_at_once(tmp_path):
-    path = tmp_path / "s.impress"
-    learner = quick_learner().add_random_masks(2).learn_task("a", blobs(0))
-    learner.save(path)
+@pytest.mark.parametrize("put", [os.replace, shutil.copy])
+def test_a_store_that_was_replaced_is_served_at_once(tmp_path, put):
+    """By a rename, or by a copy over it; each new file has a task "a" of version 2, and a task."""
+    path, backup, new = (tmp_path / name for name in ("s.impress", "backup", "new"))
+    quick_learner().add_random_masks(2).learn_task("a", blobs(0)).save(backup)
+    shutil.copy(backup, path)
     with TestClient(create_app(path), raise_server_exceptions=False) as client:
-        assert client.get("/ready").json()["tasks"] == 1
-        assert client.post("/predict", json=request("b")).status_code == 404
-        learner.learn_task("b", blobs(1)).save(tmp_path / "new.impress")
-        os.replace(tmp_path / "new.impress", path)
-        with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda _: client.post("/predict", json=request("b")), range(8)))
-        assert {answer.status_code for answer in answers} == {200}
-        assert answers[0].json()["labels"] == learner.predict(INPUTS, "b").tolist()
-        assert client.get("/ready").json()["tasks"] == 2
+        assert client.post("/predict", json=request("b0")).status_code == 404
+        for number in range(2):
+            learner = il.load(backup, task_recipe=QUICK, progress=False)
+            learner.update_task("a", blobs(number + 1)).learn_task(f"b{number}", blobs(1)).save(new)
+            put(new, path)
+            new.unlink(missing_ok=True)
+            asked = [request("a", logits=True), request(f"b{number}", logits=True)] * 4
+            with ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(lambda body: client.post("/predict", json=body), asked))
+            assert {answer.status_code for answer in answers} == {200}
+            for body, answer in zip(asked, answers, strict=True):
+                expected = learner.logits(INPUTS, body["task"])
+                torch.testing.assert_close(torch.tensor(answer.json()["logits"]), expected)
+            assert client.get("/ready").json()["tasks"] == 2
         path.unlink()
         assert client.get("/health").status_code == 200  # the process lives
         assert "moved or deleted" in problem(client.get("/ready"), 503)

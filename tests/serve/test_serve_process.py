@@ -22,21 +22,25 @@ HEADERS = {"Content-Type": "application/x-npy", "Authorization": "Bearer s3cret"
 class Server:
     """`impresslearn serve` on a free port, for whoever has the token s3cret."""
 
-    def __init__(self, store, *more):
+    def __init__(self, store, *more, python=("-m", "impresslearn", "serve")):
         options = ["--port", "0", "--max-bytes", "100000", *more]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "impresslearn", "serve", str(store), *options],
+            [sys.executable, *python, str(store), *options],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
             env=os.environ | {"IMPRESSLEARN_TOKEN": "s3cret"},
         )
         self.log = ""
-        while not (port := re.search(r"running on http://127.0.0.1:(\d+)", self.log)):
+        self.port = int(self.said(r"running on http://127.0.0.1:(\d+)")[1])
+
+    def said(self, pattern):
+        """Waits until this is in its log."""
+        while not (found := re.search(pattern, self.log)):
             line = self.process.stderr.readline()
             assert line, self.log
             self.log += line
-        self.port = int(port[1])
+        return found
 
     def ask(self, method, path, body=None, headers=HEADERS):
         """Status and decoded answer, over a connection of its own."""
@@ -89,19 +93,42 @@ def test_several_processes_serve_one_store(server, store):
     assert other.process.returncode in (0, -signal.SIGTERM)
 
 
+ENDLESS = """
+import sys
+from impresslearn.serve import run_server, server
+def infer(self, request, infer=server.Service.infer):
+    print("begun", file=sys.stderr, flush=True)
+    while True:
+        infer(self, request)
+server.Service.infer, server.GRACE_SECONDS = infer, 1
+run_server(sys.argv[1], port=0)
+"""
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_it_ends_whatever_it_is_computing(store, leaves):
+    other = Server(store, python=("-c", ENDLESS))
+    asking = http.client.HTTPConnection("127.0.0.1", other.port)
+    try:
+        asking.request("POST", "/infer", npy(INPUTS), HEADERS)
+        other.said("begun")
+        if leaves:
+            asking.close()
+        other.process.send_signal(signal.SIGTERM)
+        other.process.communicate(timeout=15)
+    finally:
+        asking.close()
+        other.process.kill()
+
+
 @pytest.mark.slow
 def test_workers_answer_alike_and_one_that_dies_is_replaced(store, direct):
     server = Server(store, "--workers", "2")
     wanted = direct.predict(INPUTS, "new 0").tolist()
     try:
-        started = set()
-        while len(started) < 2:
-            line = server.process.stderr.readline()
-            assert line, server.log
-            server.log += line
-            started |= set(re.findall(r"Started server process \[(\d+)\]", server.log))
+        started = server.said(r"(?s)Started server process \[(\d+)\].*Started server process")
         assert server.ask("GET", "/tasks", None, {})[0] == 401
-        os.kill(int(min(started)), signal.SIGKILL)
+        os.kill(int(started[1]), signal.SIGKILL)
         for _ in range(20):
             status, answer = server.ask("POST", PATH, npy(INPUTS))
             assert (status, answer["labels"]) == (200, wanted)

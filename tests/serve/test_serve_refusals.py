@@ -43,11 +43,3 @@ def test_errors_from_below(direct, monkeypatch, error, status, line):
     with TestClient(create_app(direct), raise_server_exceptions=False) as client:
         answer = client.post("/predict", json=request())
     assert problem(answer, status).startswith(line)
-
-
-def test_a_store_that_becomes_unreadable(direct, tmp_path):
-    path = tmp_path / "tasks.store"
-    direct.save(path)
-    with TestClient(create_app(path)) as client:
-        path.write_bytes(path.read_bytes()[:4096] + bytes(path.stat().st_size - 4096))
-        problem(client.post("/predict", json=request()), 503)

@@ -1,10 +1,8 @@
 """Many tasks: a batch runs the network once; a name, a commit and an opening cost what they did."""
 
-import statistics
-import time
-from collections.abc import Callable, Iterable
+import sqlite3
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,56 +56,38 @@ def unknown(learner: il.ImpressLearner) -> None:
     refused(line, learner.predict, INPUTS, "elsewhere", error=il.UnknownTaskError)
 
 
-def median(action: Callable[[Any], object], items: Iterable[Any]) -> float:
-    """Median milliseconds of an action on one item."""
-    seconds = []
-    for item in items:
-        start = time.perf_counter()
-        action(item)
-        seconds.append(time.perf_counter() - start)
-    return 1000 * statistics.median(seconds)
+def test_nothing_costs_more_with_more_tasks(path, monkeypatch):
+    """Opening, a commit, the next request and an unknown name, in instructions of SQLite."""
+    connect, steps, costs, empty = sqlite3.connect, list[int](), [], path.stat().st_size
 
+    def counting(*given: Any, **how: Any) -> sqlite3.Connection:
+        connection = connect(*given, **how)
+        connection.set_progress_handler(lambda: steps.append(1), 100)
+        return connection
 
-def measured(path: Path, count: int) -> dict[str, float]:
-    """Median milliseconds of each verb on a store of `count` tasks."""
-    with hasty(path) as learner:
-        for start in range(0, count, 5000):
-            add_tasks(learner, range(start, min(start + 5000, count)))
-    names = [f"site {number:06d}" for number in range(0, count, max(1, count // 200))]
-    opening = median(lambda _: hasty(path).close(), range(5))
-    with hasty(path) as learner:
-        return {
-            "open": opening,
-            "fetch": median(learner.tasks_.stored, names),
-            "append": median(lambda number: add_tasks(learner, [count + number]), range(60)),
-            "count": median(lambda _: len(learner.tasks_), range(5)),
-            "refuse": median(lambda _: unknown(learner), range(20)),
-        }
+    def cost() -> int:
+        count = len(steps)
+        steps.clear()
+        return count
 
-
-def test_tasks_are_counted_once_per_commit_and_not_for_each_unknown_name(path, monkeypatch):
-    with hasty(path) as learner:
-        database, asked = learner._store.database, []
-        # A file that has just been written may change again within a tick of its clock.
-        monkeypatch.setattr("impresslearn.store.database.SETTLED", 0)
-        rows, before = database.rows, len(learner.tasks_)
-        monkeypatch.setattr(database, "rows", lambda *query: asked.append(query[0]) or rows(*query))
-        add_tasks(learner, range(3))
-        for _ in range(3):
-            unknown(learner)
-        assert len(learner.tasks_) == before + 3
-    assert sum("count(*)" in query for query in asked) == 1
-
-
-@pytest.mark.nightly
-def test_a_hundred_thousand_tasks(path, tmp_path):
-    """They are small, opened at once, and the last one costs what the first did."""
-    few = tmp_path / "few.impress"
-    few.write_bytes(path.read_bytes())
-    empty, count = path.stat().st_size, 100_000
-    expected, found = measured(few, 10), measured(path, count)
-    print(f"ms of the 10th {expected}, of number {count:,} {found}")
-    assert (path.stat().st_size - empty) / count <= 410
-    for verb, milliseconds in found.items():
-        assert milliseconds < 5 * expected[verb] + 5
-    assert len(il.load(path).tasks_) > count
+    monkeypatch.setattr(sqlite3, "connect", counting)
+    # A file that has just been written may change again within a tick of its clock.
+    monkeypatch.setattr("impresslearn.store.database.SETTLED", 0)
+    for count in (200, 3000):
+        with hasty(path) as learner:
+            add_tasks(learner, range(10 * count, 11 * count))
+        steps.clear()
+        with hasty(path) as learner, il.open_store(path, readonly=True) as reader:
+            costs.append([cost()])
+            add_tasks(learner, [9 * count])
+            costs[-1].append(cost())
+            reader.predict(INPUTS, "first")
+            costs[-1].append(cost())
+            total = len(reader.tasks_)  # this looks at all of them, once per commit
+            steps.clear()
+            unknown(reader)
+            assert len(reader.tasks_) == total
+            costs[-1].append(cost())
+    for few, many in zip(*costs, strict=True):
+        assert many <= few + 2
+    assert (path.stat().st_size - empty) / total < 410

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from storekit import INPUTS, digest, digests, files, hasty, small_learner
+from storekit import INPUTS, digests, files, hasty, small_learner
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
@@ -99,33 +99,6 @@ def test_threads_that_save_to_one_path(tmp_path):
     in_threads(*[lambda: learner.save(path, overwrite=True)] * 6)
     assert verify_store(path)["tasks"] == 3
     assert files(tmp_path) == ["a.impress"]
-
-
-@pytest.mark.parametrize("bound", [False, True])
-def test_one_name_in_two_threads(path, bound):
-    learner, errors = hasty(path) if bound else small_learner(), []
-
-    def learn():
-        try:
-            learner.learn_basis("same", blobs(1))
-        except il.InputError as error:
-            errors.append(str(error))
-
-    in_threads(learn, learn, learn)
-    assert ["choose another name" in each for each in errors] == [True] * 2
-    assert learner.bank_.names.count("same") == 1
-    learner.close()
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files as Linux does")
-def test_many_short_threads_leave_no_files_open(path):
-    with il.open_store(path, progress=False) as learner:
-        digest(learner, "first")
-        before = len(os.listdir("/proc/self/fd"))
-        for _ in range(40):
-            in_threads(lambda: learner.predict(INPUTS, "first"))
-        assert len(os.listdir("/proc/self/fd")) == before
-    assert len(os.listdir("/proc/self/fd")) < before
 
 
 def test_a_store_that_is_closed_or_forgotten_leaves_no_log(path):
