@@ -69,7 +69,12 @@ def test_names_of_arrays(tmp_path, inputs, labels):
     assert torch.equal(read_inputs(path).inputs, torch.from_numpy(X))
     halves = save(path, inputs=-X, x=X, y=Y)
     assert torch.equal(read_examples(halves).inputs, torch.from_numpy(X))
-    assert torch.equal(read_inputs(save(path, only=X)).inputs, torch.from_numpy(X))
+    for others in ({}, {"labels": Y}):
+        assert torch.equal(read_inputs(save(path, only=X, **others)).inputs, torch.from_numpy(X))
+        several = read_inputs(save(path, ids=X, mask=Y, **others)).inputs
+        assert several.named.keys() == {"ids", "mask"}
+    assert read_examples(path).inputs.named["ids"].shape == X.shape
+    assert read_examples(path).labels.tolist() == Y.tolist()
 
 
 class Trap:

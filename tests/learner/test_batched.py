@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from impresslearn.coefficients import quantized_parameters
 from impresslearn.data import Examples
 from impresslearn.errors import TrainingError
 from impresslearn.learner import ImpressLearner, trainer
@@ -107,6 +109,22 @@ def test_settings_and_networks(way, runs, is_stacked):
     tasks = {f"t{i}": examples(i, count=17) for i in range(2)}
     equal(*both_ways(tasks, lambda: learner(**WAYS[way])), is_stacked)
     assert runs == [2]
+
+
+def test_a_processor_computes_once_what_tasks_have_in_common(monkeypatch):
+    """The optimiser's steps, and the rounding and pricing of integers."""
+    done, counts, forward = list[str](), [], quantized_parameters._Step.forward
+    counting = staticmethod(lambda *of: done.append("rounding") or forward(*of))
+    monkeypatch.setattr(quantized_parameters._Step, "forward", counting)
+    hook = register_optimizer_step_post_hook(lambda *_: done.append("step"))
+    for number in (1, 4):
+        tasks = {f"t{i}": data(i) for i in range(number)}
+        learner(**WAYS["coded"]).learn_tasks(tasks, batched=True)
+        counts.append({what: done.count(what) for what in ("step", "rounding")})
+        done.clear()
+    hook.remove()
+    assert counts[1]["step"] == counts[0]["step"] > 0
+    assert 0 < counts[1]["rounding"] <= counts[0]["rounding"] + 3  # to see how many fit
 
 
 def test_tasks_of_other_sizes_shapes_and_formats_are_groups_of_their_own(runs, is_stacked):

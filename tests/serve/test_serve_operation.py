@@ -23,7 +23,7 @@ from impresslearn.serve.pools import BoundedPool
 from impresslearn.serve.requests import PredictRequest
 from impresslearn.serve.server import Service
 from models import MODELS, padded
-from toys import QUICK, blobs, quick_learner
+from toys import QUICK, blobs, quick_learner, run
 
 
 @pytest.mark.parametrize("put", [os.replace, shutil.copy])
@@ -246,11 +246,13 @@ def test_every_answer_has_an_id(store, caplog):
     with TestClient(create_app(store)) as client, caplog.at_level("INFO", "uvicorn.error"):
         sent = client.get("/health", headers={"X-Request-ID": "night-7"})
         drawn = client.get("/task", params={"name": "no\x1b"}, headers={"X-Request-ID": "a b"})
+        client.post("/predict", json=request(["new 0"] * 6 + ["no\x1b"]))
     assert sent.headers["x-request-id"] == "night-7"
     assert re.fullmatch("[0-9a-f]{16}", drawn.headers["x-request-id"])
-    first, second = (record.getMessage() for record in caplog.records)
-    assert re.fullmatch(r"GET /health 200 [0-9.]+ ms id=night-7", first)
+    first, second, third = (record.getMessage() for record in caplog.records)
+    assert re.fullmatch(r"GET /health 200 [0-9.]+ ms id=night-7 task=-", first)
     assert second.startswith("GET /task 404 ")
+    assert re.fullmatch(r"POST /predict 404 [0-9.]+ ms id=.* task=\['new 0'.*", third)
 
 
 def test_inferences_hold_up_no_predictions(store, monkeypatch):
@@ -268,7 +270,7 @@ def test_inferences_hold_up_no_predictions(store, monkeypatch):
         assert {answer.result().status_code for answer in waiting} == {200}
 
 
-def test_inputs_of_several_tensors_are_served():
+def test_inputs_of_several_tensors_are_served_and_read_from_files(tmp_path):
     make, data = next(pair for pair in MODELS.values() if pair[1] is padded)
     inputs, labels = data()
     learner = il.ImpressLearner.from_preset(il.adapt(make()), "few_labels", progress=False)
@@ -280,3 +282,9 @@ def test_inputs_of_several_tensors_are_served():
         assert answer.status_code == 200, answer.text
         assert answer.json()["labels"] == learner.predict(few, "a").tolist()
         np.testing.assert_allclose(answer.json()["logits"], learner.logits(few, "a"), rtol=1e-5)
+    learner.save(tmp_path / "s.impress")
+    np.savez(tmp_path / "few.npz", **few)
+    (tmp_path / "net.py").write_text("from models import MODELS\nmake = MODELS['named'][0]\n")
+    asked = tmp_path / "s.impress", tmp_path / "few.npz", "--module", f"{tmp_path / 'net'}:make"
+    lines = run("predict", *asked, "--task", "a").splitlines()
+    assert [int(line.split("\t")[1]) for line in lines] == answer.json()["labels"]

@@ -82,17 +82,6 @@ def test_predictions_tokens_and_limits_over_a_socket(server, direct):
         assert answer["error"] == "the body is larger than the limit of 100,000 bytes"
 
 
-def test_several_processes_serve_one_store(server, store):
-    other = Server(store)
-    try:
-        assert other.ask("POST", PATH, npy(INPUTS)) == server.ask("POST", PATH, npy(INPUTS))
-    finally:
-        # The request under way is finished, and nothing is left of the server.
-        other.process.send_signal(signal.SIGTERM)
-        assert "Application shutdown complete" in other.ended()
-    assert other.process.returncode in (0, -signal.SIGTERM)
-
-
 ENDLESS = """
 import sys
 from impresslearn.serve import run_server, server
@@ -106,19 +95,21 @@ run_server(sys.argv[1], port=0)
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_it_ends_whatever_it_is_computing(store, leaves):
+def test_a_second_process_answers_alike_and_ends_whatever_it_is_computing(server, store, leaves):
     other = Server(store, python=("-c", ENDLESS))
     asking = http.client.HTTPConnection("127.0.0.1", other.port)
     try:
+        assert other.ask("POST", PATH, npy(INPUTS)) == server.ask("POST", PATH, npy(INPUTS))
         asking.request("POST", "/infer", npy(INPUTS), HEADERS)
         other.said("begun")
         if leaves:
             asking.close()
         other.process.send_signal(signal.SIGTERM)
-        other.process.communicate(timeout=15)
+        assert "Application shutdown complete" in other.process.communicate(timeout=20)[1]
     finally:
         asking.close()
         other.process.kill()
+    assert other.process.returncode in (0, -signal.SIGTERM)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from storekit import INPUTS, QUICKLY, digest, digests, files, small_learner, sql
+from storekit import INPUTS, QUICKLY, digest, digests, small_learner, sql
 from torch import nn
 
 import impresslearn as il
@@ -153,9 +153,6 @@ def test_some_of_the_tasks(tmp_path):
         back = il.load(path)
         assert digests(back) == {name: digest(learner, name) for name in names}
         assert len(back.bank_) == masks
-    with pytest.raises(il.UnknownTaskError, match="'basis-7'"):
-        learner.save(tmp_path / "b.impress", tasks=["first", "basis-7"])
-    assert files(tmp_path) == ["a.impress"]
 
 
 def test_masks_of_every_origin(tmp_path):

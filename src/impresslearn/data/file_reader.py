@@ -15,7 +15,7 @@ import numpy as np
 
 from impresslearn.checks import composed, imported
 from impresslearn.data.conversion import as_examples, label_and_others
-from impresslearn.data.examples import Examples, StreamedExamples, is_number, raw
+from impresslearn.data.examples import Examples, Inputs, StreamedExamples, is_number, raw
 from impresslearn.data.images import SUFFIXES, ImageFiles, flat_images, image_folder, reading
 from impresslearn.data.labels import label_array, some
 from impresslearn.data.preprocessing import Preprocessing
@@ -51,7 +51,7 @@ class FileReader:
     def examples(self, path: str | Path) -> Examples | StreamedExamples:
         """Labelled examples from a file or folder.
 
-        - `path`: an image folder PATH/CLASS/IMAGE; .npz with two arrays named as in `PAIRS`; .csv
+        - `path`: an image folder PATH/CLASS/IMAGE; .npz with arrays as `_chosen` takes them; .csv
           or .parquet with a label column.
         """
         with reading(path) as path:
@@ -62,8 +62,8 @@ class FileReader:
     def inputs(self, path: str | Path) -> Examples:
         """Inputs, with the names of their files or their row numbers from 1 in place of labels.
 
-        - `path`: an image; a folder of images; .npy; .npz with an array named as in `PAIRS`, or
-          with a single one; .csv or .parquet, whose label column is left out.
+        - `path`: an image; a folder of images; .npy; .npz with arrays as `_chosen` takes them; .csv
+          or .parquet, whose label column is left out.
         """
         with reading(path) as path:
             if path.is_dir() or path.suffix.lower() in SUFFIXES:
@@ -125,15 +125,19 @@ class FileReader:
 
 
 def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:
-    """Inputs and labels by the first of `PAIRS` that is there; without labels, the only array."""
+    """Inputs and labels by the first of `PAIRS` that is there, or all arrays beside the labels.
+
+    Several such arrays are a network's inputs by name.
+    """
     names = list(arrays.keys())
     for inputs, labels in PAIRS:
-        if inputs in names and not labelled:
-            return arrays[inputs], None
-        if inputs in names and labels in names:
-            return arrays[inputs], arrays[labels]
-    if len(names) == 1 and not labelled:
-        return arrays[names[0]], None
+        if inputs in names and (labels in names or not labelled):
+            return arrays[inputs], arrays[labels] if labelled else None
+    label = next((labels for _, labels in PAIRS if labels in names), None)
+    named = {name: arrays[name] for name in names if name != label}
+    if named and (label or not labelled):
+        chosen = Inputs(**named) if len(named) > 1 else next(iter(named.values()))
+        return chosen, label and arrays[label]
     expected = ", ".join("/".join(pair) for pair in PAIRS)
     raise InputError(f"{path} holds {some(names) or 'no array'}; expected one of {expected}")
 

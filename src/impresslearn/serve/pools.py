@@ -56,9 +56,8 @@ class BoundedPool:
         while not waiter.done():
             await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
             if not waiter.done() and await request.is_disconnected():
-                future.cancel()
                 gone.set()  # where it runs already
-                waiter.cancel()
+                waiter.cancel()  # and the future with it
                 raise ClientDisconnect
         return waiter.result()
 
@@ -161,7 +160,8 @@ class Metrics:
                 seconds = time.perf_counter() - started
                 # Wrong addresses are counted together.
                 self.add(getattr(scope.get("route"), "path", "other"), status, seconds)
-                method, path = scope["method"], visible(scope["path"])
-                logger.info("%s %s %d %.1f ms id=%s", method, path, status, 1000 * seconds, number)
+                about = scope["method"], visible(scope["path"]), status, 1000 * seconds, number
+                task = visible(str(scope.get("task", "-")))[:80]
+                logger.info("%s %s %d %.1f ms id=%s task=%s", *about, task)
 
         return counted

@@ -24,11 +24,17 @@ ERRORS = (*STATUS, HTTPException, RequestValidationError, Exception)
 
 
 def as_array(values: Any) -> Any:
-    """Nested lists or an array as an array (n, ...) of real numbers in native byte order.
+    """Nested lists or an .npy file as an array (n, ...) of real numbers in native byte order.
 
     Inputs of several tensors are an object, name -> lists. A list of texts becomes an array of
     objects. Raises InputError for rows of different lengths and for anything else.
     """
+    if isinstance(values, bytes):
+        try:
+            values = np.load(io.BytesIO(values), allow_pickle=False)
+        except Exception:  # of many kinds; a header may ask for more than all memory
+            line = "must be a readable .npy file of numbers"
+            raise InputError(f'{line}; write it by np.save, of array.astype("float32")') from None
     if isinstance(values, list) and values and all(isinstance(each, str) for each in values):
         if len(values) > MAX_TEXTS:
             raise InputError(f"takes at most {MAX_TEXTS:,} texts; send them in parts")
@@ -146,21 +152,20 @@ def parse(model: type[Model], request: Request, body: bytes) -> Model:
             # An empty list takes three bytes in a body and a hundred times that in memory.
             if body.count(b"[") + body.count(b"{") > MAX_LISTS:
                 raise InputError(f"more than {MAX_LISTS:,} lists in a body; send inputs as .npy")
-            return model.model_validate_json(body, strict=True)
-        try:
-            fields: dict[str, Any] = {"inputs": np.load(io.BytesIO(body), allow_pickle=False)}
-        except Exception:  # of many kinds; a header may ask for more than all memory
-            line = "the body is not a readable .npy file of numbers"
-            raise InputError(f'{line}; write it by np.save, of array.astype("float32")') from None
-        for name in query:
-            values = query.getlist(name)
-            fields[name] = values[0] if len(values) == 1 else values
-        return model.model_validate(fields)
+            made = model.model_validate_json(body, strict=True)
+        else:
+            fields: dict[str, Any] = {"inputs": body}
+            for name in query:
+                values = query.getlist(name)
+                fields[name] = values[0] if len(values) == 1 else values
+            made = model.model_validate(fields)
     except ValidationError as error:
         line = first_problem(error.errors())
         if media_type(request) == NPY:
             line = line.replace("Field required", "Field required in the query, as in ?task=NAME")
         raise InputError(line) from None
+    request.scope["task"] = getattr(made, "task", None) or getattr(made, "among", None)
+    return made
 
 
 def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:

@@ -211,10 +211,8 @@ class Service:
         if isinstance(among, str) and among not in ("all", "basis", "learned"):
             among = [among]
         if isinstance(among, list) and len(among) > MOST_AMONG:
-            line = "leave it out to choose among all tasks"
-            raise InputError(
-                f"among takes at most {MOST_AMONG:,} names, got {len(among):,}; {line}"
-            )
+            line = f"among takes at most {MOST_AMONG:,} names, got {len(among):,}"
+            raise InputError(f"{line}; leave it out to choose among all tasks")
         guess = self.learner.infer_task(Prepared(inputs), among=among)
         labels = logits = None
         if not guess.unknown:

@@ -36,7 +36,7 @@ from impresslearn.files import reason_of
 APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 8
 LONGEST_WAIT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
-# Seconds after which a file's time has moved on for certain, if it is written once more.
+# Seconds, by a clock that never jumps, after which a file that is written has another time.
 SETTLED = 0.05
 FORK_LOCK_TIMEOUT = 10.0  # seconds that a fork waits for each connection
 FULL = "cannot write {where}: the disk is full; nothing was changed"
@@ -134,9 +134,8 @@ class Database:
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
         self._seen: tuple[int, ...] | None = None  # times and size of the file
-        self._seen_at = 0.0  # when these were new; no clock of files is asked, which may be wrong
-        self._settled = False  # whether SQLite read the file again when they were old enough
-        self._looks = 0  # how often it did
+        self._seen_at, self._settled = 0.0, False  # when they were new, and whether they are old
+        self._looks = 0  # how often SQLite had to read the file again
         self.path: Path | None = None
         self._place: Path | None = None
         self.writing = self.reading = Slot()
