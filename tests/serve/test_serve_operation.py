@@ -35,10 +35,10 @@ def test_a_store_that_was_replaced_is_served_at_once(tmp_path, put):
     with TestClient(create_app(path), raise_server_exceptions=False) as client:
         assert client.post("/predict", json=request("b0")).status_code == 404
         for number in range(2):
-            learner = il.load(backup, task_recipe=QUICK, progress=False)
-            learner.update_task("a", blobs(number + 1)).learn_task(f"b{number}", blobs(1)).save(new)
+            learner = il.open_store(shutil.copy(backup, new), task_recipe=QUICK, progress=False)
+            learner.update_task("a", blobs(number + 1)).learn_task(f"b{number}", blobs(1)).close()
+            learner = il.load(new)
             put(new, path)
-            new.unlink(missing_ok=True)
             asked = [request("a", logits=True), request(f"b{number}", logits=True)] * 4
             with ThreadPoolExecutor(4) as pool:
                 answers = list(pool.map(lambda body: client.post("/predict", json=body), asked))

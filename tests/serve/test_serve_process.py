@@ -83,14 +83,16 @@ def test_predictions_tokens_and_limits_over_a_socket(server, direct):
 
 
 ENDLESS = """
-import sys
+import signal, sys
+from impresslearn import load
 from impresslearn.serve import run_server, server
+signal.signal(signal.SIGTERM, lambda *_: None)  # as in a container's first process
 def infer(self, request, infer=server.Service.infer):
     print("begun", file=sys.stderr, flush=True)
     while True:
         infer(self, request)
 server.Service.infer, server.GRACE_SECONDS = infer, 1
-run_server(sys.argv[1], port=0)
+run_server(load(sys.argv[1]), port=0)
 """
 
 
