@@ -494,8 +494,8 @@ class ImpressLearner(ReadOnlySettings):
         """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
         stored = self.tasks_.stored(task)
         preprocessing = None if prepared else self.settings.preprocessing
-        about = stored.name, stored.classes, preprocessing
-        return TaskModel(self.backbone, self._store.view(stored), *about)
+        view = self._store.view(stored)
+        return TaskModel(self.backbone, view, stored.name, stored.classes, preprocessing)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A module from inputs to a task's logits, which shares nothing with the learner.
@@ -541,10 +541,7 @@ class ImpressLearner(ReadOnlySettings):
     def _inference_arguments(
         self, inputs: Any, among: str | Sequence[str], may_omit: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
-        """The tasks, prepared inputs and keywords that `guess_task` and `guess_tasks` share.
-
-        may_omit: whether a shortlist of the tasks is enough, where there is one.
-        """
+        """Tasks (a shortlist if it `may_omit` some), prepared inputs, keywords of `guess_task`."""
         store, values = self._store, self.prepare(inputs)
         if may_omit and among in ("all", "learned"):
             shortlist = store.index.shortlist(values, one_by_one)

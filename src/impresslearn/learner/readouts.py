@@ -190,12 +190,6 @@ def _features_in(view: TaskView, store: Store, examples: Data) -> Tensor:
     return torch.cat(parts)
 
 
-def targets_of(data: TrainingData) -> Tensor:
-    """The class indices (n,) of examples."""
-    examples, classes = data
-    return encode_labels(examples.labels, classes)
-
-
 def known_form(store: Store) -> dict[str, Any] | None:
     """The `raw_form` of the first task, from its history; None before there is a task."""
     first = store.tasks.first()
@@ -267,7 +261,7 @@ class TaskReadout:
         number, projection = store.rows.last_projection()
         num_masks, residual = (0, True) if staged else networks_of(store, settings, projection)
         self.features = features_of(store, examples, num_masks, residual)
-        self._targets = targets_of(task.data)
+        self._targets = encode_labels(examples.labels, self._classes)
         networks = num_masks, residual
         if projection is not None and (projection.num_masks, projection.residual) != networks:
             number, projection = 0, None  # it is for features of other networks

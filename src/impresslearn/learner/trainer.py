@@ -28,6 +28,7 @@ from impresslearn.data import (
     as_inputs,
     as_network_inputs,
     classes_of,
+    encode_labels,
     grown_classes,
     to_batches,
 )
@@ -192,14 +193,13 @@ class Trainer:
             raise InputError(f"learn_features is for readouts: {line}")
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        num_masks, residual = 0, True  # staged tasks read the frozen network
-        if self._is_readout:
-            num_masks, residual = readouts.networks_of(store, self.settings)
+        # Staged tasks read the frozen network, without masks.
+        networks = readouts.networks_of(store, self.settings) if self._is_readout else (0, True)
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
-            features.append(readouts.features_of(store, examples, num_masks, residual))
-        store.commit_projection(torch.cat(features), dimensions, num_masks, residual)
+            features.append(readouts.features_of(store, examples, *networks))
+        store.commit_projection(torch.cat(features), dimensions, *networks)
 
     # Autograd rejects tensors made in inference mode.
     @torch.inference_mode(False)
@@ -249,7 +249,7 @@ class Trainer:
             if set(seen) != set(stored.classes):
                 line = f"the examples of task {given!r} must have all its classes"
                 raise InputError(f"{line}, {stored.classes}, and no others; they have {seen}")
-            targets = readouts.targets_of((examples, stored.classes))
+            targets = encode_labels(examples.labels, stored.classes)
             features = readouts.features_of(store, examples, num_masks=0, residual=True)
             tables[stored.name] = features, targets
         store.commit_class_map(tables)
@@ -296,8 +296,7 @@ class Trainer:
             for task, (training, trainable), result in solve(tasks, problem, batched, progress):
                 learned, budget = trainable.result(), budgets[task.name]
                 if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
-                    # `learned` fits, but so many numbers were set to 0 for it that accuracy
-                    # suffers. Begin again at a price between the first and the last.
+                    # It fits only since many numbers were set to 0: begin at a higher price.
                     remaining.append(replace(task, price=math.sqrt(task.price * budget.price)))
                     continue
                 refused_bytes = self._commit(task, learned, training.phase, result, None, max_bytes)
@@ -320,10 +319,7 @@ class Trainer:
         features: Tensor | None,
         max_bytes: int | None,
     ) -> int | None:
-        """Commits a task, or returns its bytes if these are more than max_bytes.
-
-        features: as in `TrainingRun`.
-        """
+        """Commits a task, or returns its bytes if they exceed max_bytes, as `commit_learned`."""
         metrics = metrics_of(task.started, task.data[0], result) | dict(task.about)
         share = profile_share(self.settings.max_bytes)
         run = TrainingRun(*task.data, phase, metrics, features, share)
@@ -335,10 +331,7 @@ class Trainer:
     def problem_of(
         self, task: readouts.NewTask, budget: Budget | None = None, head: bool = True
     ) -> Problem:
-        """The optimisation of a task's numbers.
-
-        head: whether its own head is among them; a staged task gets a readout in its place.
-        """
+        """The optimisation of a task's numbers; head: whether its own head is among them."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, task.data
         settings = self.settings
         previous = statistics = None
@@ -383,8 +376,7 @@ class Trainer:
         # No max_bytes: the readout was fitted to what is left of them.
         self._commit(task, learned, phase, result, readout.features, None)
         # A readout has no training loss. With weights of 0 it always predicts the commonest class.
-        weights = learned.numbers[-1][0]
-        if not weights.any():
+        if not learned.numbers[-1][0].any():
             self.warn_if_at_chance(task.name, task.data, None)
 
     def warn_if_at_chance(self, name: str, data: TrainingData, result: FitResult | None) -> None:

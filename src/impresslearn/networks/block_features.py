@@ -73,8 +73,7 @@ class BlockFeatures(nn.Module):
             module.register_forward_hook(partial(_record, second, sizes))
         try:
             called, means = zip(*self._means(inputs), strict=True)
-            # Again with one more input: an output whose first dimension is not the batch, but has
-            # its size by chance, is refused in this pass.
+            # With one input more, an output whose batch is not the first dimension is refused.
             self._means(inputs[torch.arange(len(inputs) + 1) % len(inputs)])
         except (AttributeError, RuntimeError) as error:
             line = f"{backbone.name} does not run without its last layer, {last_name}"
@@ -136,10 +135,7 @@ def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Modul
 
 
 def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list[str]:
-    """Members of containers, if they hold several layers, and not the last one: the outermost.
-
-    inside: only members whose name begins with this.
-    """
+    """The outermost members, `inside` a name, that hold several layers but not the last one."""
     names: list[str] = []
     for name, module in modules.items():
         container = modules[name.rpartition(".")[0]]
@@ -155,12 +151,9 @@ def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list
 
 
 def _record(second: set[bool], sizes: set[int], block: nn.Module, _: Any, output: Any) -> None:
-    """A forward hook: adds the block and its output, averaged to (n, f), to the pass that runs.
+    """A hook that adds the block and its mean output (n, f), of length 1, to the current pass.
 
-    The mean is over all dimensions but the batch and the channels, and scaled to length 1.
-
-    - second: {True} if the channels of the block's layers are dimension 1, {False} if they are the
-      last dimension, both for a mixture, empty for a block without weights.
+    - second: for the block's layers with weights, whether their channels are dimension 1 (or last).
     - sizes: the lengths of the block's norms and biases.
     """
     running = _pass.get(None)

@@ -86,8 +86,7 @@ class Store:
         self._generation: Hashable = None  # of the database when the bank last caught up with it
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
-        # Whether a task may add a projection or a `FeatureSpace`, which all tasks then share.
-        # False in worker processes, which commit nothing.
+        # Whether a task may add a projection or `FeatureSpace` for all tasks; False in workers.
         self.adds_shared = True
         self._space: FeatureSpace | None = None
         self.index = TaskIndex(self)
@@ -147,9 +146,8 @@ class Store:
     @property
     def profiles_features(self) -> bool:
         """Whether tasks recognise inputs by the network's features."""
-        backbone = self.backbone
-        own_head = backbone.own_head is not None
-        return backbone.pretrained and own_head and not backbone.normalises_by_batch
+        network, own_head = self.backbone, self.backbone.own_head is not None
+        return network.pretrained and own_head and not network.normalises_by_batch
 
     @property
     def space(self) -> FeatureSpace | None:
@@ -345,10 +343,7 @@ class Store:
     def _with_profile(
         self, row: TaskRow, draft: StoredTask, view: TaskView, run: TrainingRun, precision: str
     ) -> TaskRow:
-        """The row with norm statistics and a profile. Raises TrainingError for NaN or infinity.
-
-        - draft: the task of the row, decoded; view: with the statistics before rounding.
-        """
+        """The row with norm statistics and a profile. Raises TrainingError for NaN or infinity."""
         backbone, statistics = self.backbone, None
         if run.phase.statistics is not None and backbone.has_task_statistics:
             gathered = run.phase.statistics
