@@ -51,17 +51,14 @@ StepsAndOffsets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def encode_levels(tensors: Sequence[Levels], grids: StepsAndOffsets | None = None) -> bytes:
-    """Levels of magnitude up to LARGEST, with their grids if given, as bytes.
+    """Levels as bytes, with their grids if given. Raises ValueError for magnitudes above LARGEST.
 
     - tensors: vectors, or matrices (units, fan_in).
     - grids: a step and an offset for each tensor, as `nearest_steps` rounds them; offsets may be 0
       or negative. The step of a tensor of zeros is not kept.
-
-    Raises ValueError for a larger magnitude.
     """
-    for levels in tensors:
-        if np.abs(levels).max(initial=0) > LARGEST:
-            raise ValueError(f"only integers from -{LARGEST} to {LARGEST} can be coded")
+    if any(np.abs(levels).max(initial=0) > LARGEST for levels in tensors):
+        raise ValueError(f"only integers from -{LARGEST} to {LARGEST} can be coded")
     writer = Writer()
     nonzero = _flags(writer, [bool(levels.any()) for levels in tensors])
     if grids is not None:
@@ -126,8 +123,8 @@ def _flags(coder: Writer, values: Sequence[bool]) -> list[bool]:
 
 
 def _flag(coder: Writer, value: bool, before: Sequence[bool]) -> bool:
-    true = (sum(before) + 0.5) / (len(before) + 1)  # the estimate of Krichevsky and Trofimov
-    return bool(coder.code([value], stream.model.Bernoulli(true, perfect=False))[0])
+    p_true = (sum(before) + 0.5) / (len(before) + 1)  # the estimate of Krichevsky and Trofimov
+    return bool(coder.code([value], stream.model.Bernoulli(p_true, perfect=False))[0])
 
 
 def _code_grids(coder: Writer, nonzero: Flags, grids: StepsAndOffsets) -> StepsAndOffsets:

@@ -6,8 +6,7 @@ the same. (Of very many tasks, a learner passes the nearest only.) The other met
 weighted sum of all tasks' weights, their superposition. "one_shot" starts at equal shares and takes
 the task whose share has the most negative gradient (Wortsman et al. 2020). "alpha" optimises the
 shares per layer (the ImpressLearn paper), judges the best sixteen tasks, and also returns the
-mixture it found. A judged task competes with "unknown" (no task), by the entropy and distance
-thresholds in its profile.
+mixture it found. A judged task competes with "unknown", by the thresholds in its profile.
 """
 
 import math
@@ -132,7 +131,7 @@ class TaskGuess:
 
 
 class FeatureEvidence(NamedTuple):
-    """For which task inputs speak by their features, in the frozen network.
+    """How well inputs fit each task, judged by their features in the frozen network.
 
     - features: the inputs with these features; None if no task recognises inputs by them.
     - log_likelihoods: task -> (n,) of each input, weighted, up to a constant; empty without.
@@ -156,8 +155,7 @@ def feature_evidence(
     class_map: ClassMap | None,
 ) -> FeatureEvidence:
     """The evidence in inputs (n, ...); arguments as `guess_task`."""
-    names = [task.name for task in tasks]
-    foreign: dict[str, Tensor] = {}
+    names, foreign = [task.name for task in tasks], dict[str, Tensor]()
     is_mapped = class_map is not None and set(names) <= set(class_map.codes)
     profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
     if frozen is None or not (is_mapped or profiled):
@@ -183,12 +181,11 @@ def feature_evidence(
                 foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and is_mapped:
         columns = class_map.evidence(values, names).unbind(dim=1)
-        mapped = dict(zip(names, columns, strict=True))
-        return FeatureEvidence(features, mapped, foreign, math.inf)
+        return FeatureEvidence(features, dict(zip(names, columns, strict=True)), foreign, math.inf)
     return FeatureEvidence(features, log_ratios, foreign, RATIO_TEMPERATURE)
 
 
-# This also turns gradients on, whatever mode the caller is in.
+# Disabling it also turns gradients on, whatever mode the caller is in.
 @torch.inference_mode(False)
 @clear_calls
 def guess_task(
@@ -319,10 +316,7 @@ def _judge(
     evidence: FeatureEvidence,
     size: int,
 ) -> list[TaskGuess]:
-    """Splits the inputs into batches of `size`, and gives the verdict on each, in their order.
-
-    outputs: of all tasks, in any order.
-    """
+    """The verdict on each batch of `size` of the inputs; outputs: of all tasks, in any order."""
     positions: list[int] = []
     names: list[str] = []
     parts = []

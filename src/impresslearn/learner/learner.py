@@ -259,9 +259,7 @@ class ImpressLearner(ReadOnlySettings):
     def learn_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a new task: the numbers that `granularity` sets, over all masks of the bank.
-
-        After `learn_features`, readouts are over the masks that the bank had then.
+        """Learns a new task over the bank's masks: the numbers that `granularity` sets.
 
         - data: anything that `as_examples` takes; a few labelled examples suffice.
         - name, seed, note: as in `learn_basis`.
@@ -467,17 +465,19 @@ class ImpressLearner(ReadOnlySettings):
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
-        candidates, values, known = self._inference_arguments(inputs, among, method == "auto")
-        known |= {"shared": self.shared_statistics_, **settings}  # `settings` win
-        return guess_task(self.backbone, self.bank_, candidates, values, method, **known)
+        candidates, values, keywords = self._inference_arguments(inputs, among, method == "auto")
+        keywords |= {"shared": self.shared_statistics_, **settings}  # `settings` win
+        return guess_task(self.backbone, self.bank_, candidates, values, method, **keywords)
 
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
 
         - among: as in `infer_task`. Where "auto" runs 64 tasks, this runs 16 per input.
         """
-        candidates, values, known = self._inference_arguments(inputs, among, True, one_by_one=True)
-        return guess_tasks(self.backbone, self.bank_, candidates, values, **known)
+        candidates, values, keywords = self._inference_arguments(
+            inputs, among, True, one_by_one=True
+        )
+        return guess_tasks(self.backbone, self.bank_, candidates, values, **keywords)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
@@ -550,8 +550,8 @@ class ImpressLearner(ReadOnlySettings):
                 if among == "learned":
                     names = [name for name in names if store.tasks.stored(name).role == "learned"]
                 among = names or among  # without a learned task in the shortlist, run them all
-        known = {"frozen": store.frozen_view, "space": store.space, "class_map": store.class_map}
-        return self._known_tasks(among), values, known
+        keywords = {"frozen": store.frozen_view, "space": store.space, "class_map": store.class_map}
+        return self._known_tasks(among), values, keywords
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""

@@ -1,7 +1,6 @@
 """Learns masks, coefficients and readouts: data checked, numbers optimised, the result committed.
 
-A task is committed after its training has ended. A projection of its features, which later tasks
-then share, may be committed before.
+Tasks are committed after their training; a projection that they share may be committed before.
 """
 
 import hashlib
@@ -80,7 +79,7 @@ class Trainer:
     preprocessing: Preprocessing | None
     progress: Callable[[str], Progress]
 
-    # This also turns gradients on, whatever mode the caller is in.
+    # Disabling it also turns gradients on, whatever mode the caller is in.
     @torch.inference_mode(False)
     def learn_masks(
         self, names: Sequence[str], data: Any, seeds: Seeds, note: Note | None, batched: bool
@@ -95,7 +94,7 @@ class Trainer:
         note = _checked_note(note)
         check_flag("batched", batched)
         examples, classes = training_examples(backbone, data, self.preprocessing)
-        about = note | readouts.raw_form(store, settings, data, examples)
+        extra = note | readouts.raw_form(store, settings, data, examples)
         started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
@@ -124,7 +123,7 @@ class Trainer:
             recipes[name] = how | {"rule": settings.score_rule, **settings.basis_recipe.settings()}
             ended.append((training.phase, head, result))
         phase, head, result = ended[0]
-        run = TrainingRun(examples, classes, phase, metrics_of(started, examples, result) | about)
+        run = TrainingRun(examples, classes, phase, metrics_of(started, examples, result) | extra)
         store.commit_basis(masks, recipes, run, head, settings.precision)
         self.warn_if_at_chance(names[0], (examples, classes), result)
 
@@ -148,8 +147,8 @@ class Trainer:
                 # The first task decides how raw inputs of all the others are taken.
                 form = readouts.raw_form(store, self.settings, tasks[name], data[0])
                 preprocessing = with_form(preprocessing, form)
-            about = _checked_note(notes.get(name)) | form
-            new.append(readouts.NewTask(name, data, seed, about))
+            extra = _checked_note(notes.get(name)) | form
+            new.append(readouts.NewTask(name, data, seed, extra))
         groups: dict[Any, list[readouts.NewTask]] = {}
         for task in new:
             # A first task that gathers norm statistics for the others is learned before them.
@@ -180,8 +179,8 @@ class Trainer:
                 f"classes of {name!r} ({', '.join(map(repr, missing[:5]))}), which it will hardly "
                 "predict any more; give some examples of every class"
             )
-        about = note | readouts.raw_form(store, self.settings, data, examples)
-        self._learn([readouts.NewTask(name, (examples, classes), seed, about, task)])
+        extra = note | readouts.raw_form(store, self.settings, data, examples)
+        self._learn([readouts.NewTask(name, (examples, classes), seed, extra, task)])
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
@@ -249,9 +248,8 @@ class Trainer:
             if set(seen) != set(stored.classes):
                 line = f"the examples of task {given!r} must have all its classes"
                 raise InputError(f"{line}, {stored.classes}, and no others; they have {seen}")
-            targets = encode_labels(examples.labels, stored.classes)
             features = readouts.features_of(store, examples, num_masks=0, residual=True)
-            tables[stored.name] = features, targets
+            tables[stored.name] = features, encode_labels(examples.labels, stored.classes)
         store.commit_class_map(tables)
 
     def _batching_key(self, data: TrainingData) -> Any:
@@ -320,7 +318,7 @@ class Trainer:
         max_bytes: int | None,
     ) -> int | None:
         """Commits a task, or returns its bytes if they exceed max_bytes, as `commit_learned`."""
-        metrics = metrics_of(task.started, task.data[0], result) | dict(task.about)
+        metrics = metrics_of(task.started, task.data[0], result) | dict(task.extra_metrics)
         share = profile_share(self.settings.max_bytes)
         run = TrainingRun(*task.data, phase, metrics, features, share)
         history, precision = self.settings.task_history(task.seed), self.settings.precision
@@ -367,12 +365,11 @@ class Trainer:
 
         The network sees the data of a readout once, as they are, without augmentation.
         """
-        store = self.store
         problem = None if self._is_readout else self.problem_of
-        readout = readouts.TaskReadout(store, self.settings, task, problem)
+        readout = readouts.TaskReadout(self.store, self.settings, task, problem)
         learned, result, evidence = readout.learned()
-        task = replace(task, about={**task.about, **evidence})
-        phase = TrainingPhase.begin(store.backbone, store.shared)
+        task = replace(task, extra_metrics={**task.extra_metrics, **evidence})
+        phase = TrainingPhase.begin(self.store.backbone, self.store.shared)
         # No max_bytes: the readout was fitted to what is left of them.
         self._commit(task, learned, phase, result, readout.features, None)
         # A readout has no training loss. With weights of 0 it always predicts the commonest class.
@@ -380,11 +377,7 @@ class Trainer:
             self.warn_if_at_chance(task.name, task.data, None)
 
     def warn_if_at_chance(self, name: str, data: TrainingData, result: FitResult | None) -> None:
-        """Warns if a task predicts its training examples no better than its commonest class does.
-
-        The usual reasons are a price on bits that is too high, too few steps, or inputs of an odd
-        scale.
-        """
+        """Warns if a task predicts its training examples no better than the commonest class."""
         examples, classes = data
         _, counts = np.unique(examples.labels, return_counts=True)
         shares = counts / counts.sum()
@@ -426,10 +419,7 @@ class Trainer:
         return self.settings.spec.parametrisation.is_readout
 
     def _seeds(self, names: Sequence[str], seeds: Seeds) -> list[int]:
-        """The seeds as a list; by default each one is made of the learner's seed and a name.
-
-        So a task's seed depends neither on the order of tasks nor on what other processes learn.
-        """
+        """The seeds; by default from the learner's seed and each name, whatever else is learned."""
         if seeds is not None:
             return list(map(check_seed, seeds if isinstance(seeds, Iterable) else [seeds]))
         drawn = []

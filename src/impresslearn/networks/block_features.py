@@ -21,8 +21,7 @@ CONTAINERS = (nn.Sequential, nn.ModuleList)
 # Layers whose channels are dimension 1; others have them last.
 CHANNELS_SECOND = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, _NormBase)
 
-# The pass that runs now in this thread: the blocks called so far, each with the mean of its output,
-# the number of inputs, and their attention mask, if any.
+# The pass now in this thread: blocks called so far and means, number of inputs, attention mask.
 _pass: ContextVar[tuple[list[tuple[nn.Module, Tensor]], int, Any]] = ContextVar("_pass")
 
 
@@ -30,9 +29,8 @@ class BlockFeatures(nn.Module):
     """A copy of a network with a new last layer, `head`, that reads the mean outputs of all blocks.
 
     Middle blocks often tell new classes apart better than the last. The head reads the output of
-    each block, and what the network's own last layer read, which is removed. Each is averaged over
-    places or tokens, and scaled to length 1. Adapt it as any module:
-    `il.adapt(il.BlockFeatures(network, images[:2]))`.
+    each block and what the removed last layer read, averaged over places or tokens and scaled to
+    length 1. Adapt it as any module: `il.adapt(il.BlockFeatures(network, images[:2]))`.
 
     - `network`: any module that `adapt` takes.
     - `example`: two or more inputs of the network, of which the first two differ.
@@ -135,7 +133,7 @@ def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Modul
 
 
 def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list[str]:
-    """The outermost members, `inside` a name, that hold several layers but not the last one."""
+    """The outermost container members under `inside` that hold several layers, but not the last."""
     names: list[str] = []
     for name, module in modules.items():
         container = modules[name.rpartition(".")[0]]
@@ -156,8 +154,7 @@ def _record(second: set[bool], sizes: set[int], block: nn.Module, _: Any, output
     - second: for the block's layers with weights, whether their channels are dimension 1 (or last).
     - sizes: the lengths of the block's norms and biases.
     """
-    running = _pass.get(None)
-    if running is None:  # the network runs by itself
+    if (running := _pass.get(None)) is None:  # the network runs by itself
         return
     # The mean is taken here, since the network may change this output in place.
     means, count, mask = running

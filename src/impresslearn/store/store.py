@@ -93,8 +93,7 @@ class Store:
         # Whether the network ends with its head; None before it was checked.
         self.has_plain_head: bool | None = None
         self._class_map: tuple[bytes, ClassMap] | None = None  # as written, and decoded
-        self._shared: Statistics | None = None
-        # A pretrained network brings them; otherwise the first task gathers them.
+        self._shared: Statistics | None = None  # the network's own, or what the first task gathers
         if backbone.shares_statistics and backbone.pretrained:
             self._shared = backbone.initial_statistics()
 
@@ -216,8 +215,7 @@ class Store:
         for mask_name, bits in masks.items():
             packed = packed_mask(mask_name, bits, layers, "edge_popup", recipes[mask_name])
             added.append(coded_mask(packed, layers))
-        own, _ = added[0]
-        size = len(own.coded or b"")
+        size = len(added[0][0].coded or b"")  # of the task's own mask
         # `_commit` sets num_masks, once the position of the mask is certain.
         row = task_row(name, run, recipes[name], 1, stored, mask=name, mask_bytes=size)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
@@ -353,8 +351,7 @@ class Store:
         inputs = profiled = run.examples.inputs_at(places)
         readout = draft.parts[-1] if draft.parts else None
         if run.features is not None and isinstance(readout, Readout):
-            # Known features save a pass. They are the frozen network's if the task changes it, so
-            # its outputs then still need the inputs.
+            # Known features save a pass. If a task changes the network, they are the frozen one's.
             changes_network = len(draft.parts) > 1
             positions = _positions(0 if changes_network else row.num_masks, readout.residual)
             values = run.features[torch.from_numpy(places)]
