@@ -1,5 +1,8 @@
 // What scrolls can be scrolled from the keyboard, too, and its edge fades while there is more to the right; charts scroll where they are wider than the page.
 document.addEventListener("DOMContentLoaded", () => {
+  // A screen reader lists both columns beside the page by their names.
+  document.querySelector(".sidebar-drawer").ariaLabel = "All pages";
+  document.querySelector(".toc-drawer").ariaLabel = "On this page";
   document.querySelectorAll('article img[src$=".svg"], img.chart').forEach((image) => {
     const box = document.createElement("div");
     box.className = "wide";
