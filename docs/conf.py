@@ -1,5 +1,6 @@
 """How Sphinx builds the site: `make docs`. Nothing is fetched while it is built or read."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -66,5 +67,20 @@ def _name_heading_levels(app, page, template, context, doctree):
     context["furo_navigation_tree"] = leveled
 
 
+# What Sphinx makes of a signature with a line for each parameter: definitions without terms.
+PARAMETERS = re.compile(r"<dl>\n((?:<dd>.*</dd>\n)+)</dl>")
+
+
+def _list_parameters(app, page, template, context, doctree):
+    """Screen readers expect terms in a list of definitions, so parameters become a plain list."""
+    if doctree is not None:
+        context["body"] = PARAMETERS.sub(_plain_list, context["body"])
+
+
+def _plain_list(definitions):
+    return "<ul>\n" + definitions[1].replace("dd>", "li>") + "</ul>"
+
+
 def setup(app):
     app.connect("html-page-context", _name_heading_levels, priority=900)
+    app.connect("html-page-context", _list_parameters)

@@ -212,7 +212,7 @@ def _horizontal(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool
         few = len(counts) <= FEW_TICKS and kind_of(x) != "bytes"
         ticks = {"values": counts} if few else {"tickMinStep": 1}
     scale = alt.Scale(type="log" if log else "linear", domain=ends, nice=False)
-    axis = alt.Axis(labelExpr=_label(x), labelOverlap=True, **ticks)
+    axis = alt.Axis(labelExpr=_label(x), labelOverlap=True, labelSeparation=4, **ticks)
     return alt.X("x:Q", title=label or x, scale=scale, axis=axis)
 
 

@@ -188,8 +188,8 @@ def test_rivals_of_single_inputs_have_the_numbers_of_their_record():
     notes = " ".join(PAGES["README.md"].read_text("utf-8").split())
     size = records.size(rows["ranpac"]["bytes"])
     ahead = 100 * (class_il_of("resnet20", "ranpac") - class_il_of("resnet20", "ImpressLearn"))
-    assert f"predicts with {size}, less than ours" in notes
-    assert f"over a ResNet-20 it is {ahead:.1f} points" in notes
+    assert f"RanPAC predicts with {size}, less than ours" in notes
+    assert f"Over a ResNet-20 it is {ahead:.1f} points" in notes
     assert rows["ranpac"]["bytes"] < ours["bytes"]
 
 
@@ -201,7 +201,7 @@ def class_il_of(network, method):
 
 
 SINGLE_INPUTS = {
-    "one head in turn": ("replay", "der++"),
+    "one head for all tasks": ("replay", "der++"),
     "one linear classifier": ("joint",),
     "RanPAC": ("ranpac",),
 }
@@ -220,7 +220,7 @@ def test_no_mark_is_above_ours_on_the_front_page():
         marks.setdefault(mark, []).append(row["accuracy"])
     best, *_ = max(marks, key=lambda mark: sum(marks[mark]) / len(marks[mark]))
     assert best.startswith("ImpressLearn")
-    assert "[No mark is above ours]" in PAGES["README.md"].read_text("utf-8")
+    assert "No method [is above ours]" in PAGES["README.md"].read_text("utf-8")
 
 
 def test_every_figure_is_on_a_page():

@@ -111,8 +111,7 @@ def test_settings_and_networks(way, runs, is_stacked):
     assert runs == [2]
 
 
-def test_a_processor_computes_once_what_tasks_have_in_common(monkeypatch):
-    """The optimiser's steps, and the rounding and pricing of integers."""
+def test_a_processor_steps_and_rounds_once_for_tasks_side_by_side(monkeypatch):
     done, counts, forward = list[str](), [], quantized_parameters._Step.forward
     counting = staticmethod(lambda *of: done.append("rounding") or forward(*of))
     monkeypatch.setattr(quantized_parameters._Step, "forward", counting)

@@ -1,6 +1,7 @@
 """A server in operation: replaced stores, metrics, and inferences that do not hold up others."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 import impresslearn as il
 from conftest import INPUTS, problem, request
-from impresslearn.errors import InputError, StoppedError
+from impresslearn.errors import StoppedError
 from impresslearn.serve import create_app, pools, server
 from impresslearn.serve.pools import BoundedPool
 from impresslearn.serve.requests import PredictRequest
@@ -171,11 +172,10 @@ def test_requests_answered_together_get_the_answers_of_each(direct):
     requests = [PredictRequest(task=task, inputs=inputs, unknown=True) for task, inputs in few]
     answers = service.predict_together(requests)
     assert answers == [service.predict(request) for request in requests]
-    with pytest.raises(InputError, match="several kinds"):
-        service.predict_together([*requests, PredictRequest(task="new 0", inputs=rows)])
 
 
-def test_requests_that_cannot_share_a_pass_are_parsed_once(store, monkeypatch):
+def test_a_request_that_fails_leaves_the_others_their_pass(store, monkeypatch):
+    """Neither it nor one of another kind; each is parsed once."""
     free, parsed, shared = threading.Event(), [], []
     parse, together = server.parse, Service.predict_together
 
@@ -188,16 +188,20 @@ def test_requests_that_cannot_share_a_pass_are_parsed_once(store, monkeypatch):
     monkeypatch.setattr(
         Service, "predict_together", lambda own, of: shared.append(len(of)) or together(own, of)
     )
+    asked = [request("new 0"), request("new 1"), request("new 0", logits=True), request("nobody")]
+    asked.append({"task": "new 0", "inputs": [[1e999] * 16]})
     with TestClient(create_app(store), raise_server_exceptions=False) as client:
-        with ThreadPoolExecutor(3) as pool:
-            first = pool.submit(client.post, "/predict", json=request("new 0"))
+        with ThreadPoolExecutor(6) as pool:
+            first = pool.submit(client.post, "/predict", json=request("basis 0"))
             time.sleep(0.2)  # it occupies the thread, and the others wait
-            asked = request("new 0", logits=True), request("new 1")
-            others = [pool.submit(client.post, "/predict", json=each) for each in asked]
+            bodies = [json.dumps(each).replace("Infinity", "1e999") for each in asked]
+            head = {"Content-Type": "application/json"}
+            others = [pool.submit(client.post, "/predict", content=b, headers=head) for b in bodies]
             time.sleep(0.2)
             free.set()
-        assert [each.result().status_code for each in (first, *others)] == [200] * 3
-    assert (shared, len(parsed), len(set(parsed))) == ([2], 3, 3)
+        statuses = [each.result().status_code for each in (first, *others)]
+    assert statuses == [200, 200, 200, 200, 404, 422]
+    assert (sorted(shared), len(parsed), len(set(parsed))) == ([1, 1, 2], 6, 6)
 
 
 @pytest.mark.parametrize("leaves", [True, False])

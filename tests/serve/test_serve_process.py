@@ -111,7 +111,6 @@ def test_a_second_process_answers_alike_and_ends_whatever_it_is_computing(server
     finally:
         asking.close()
         other.process.kill()
-    assert other.process.returncode in (0, -signal.SIGTERM)
 
 
 @pytest.mark.slow

@@ -71,7 +71,6 @@ def test_nothing_costs_more_with_more_tasks(path, monkeypatch):
         return count
 
     monkeypatch.setattr(sqlite3, "connect", counting)
-    # A file that has just been written may change again within a tick of its clock.
     monkeypatch.setattr("impresslearn.store.database.SETTLED", 0)
     for count in (200, 3000):
         with hasty(path) as learner:

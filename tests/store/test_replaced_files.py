@@ -18,8 +18,7 @@ from impresslearn.store import backup_store, compact_store, database, describe_s
 from toys import blobs, lenet, quick_learner, refused
 
 
-def test_copies_of_a_store_that_is_written_are_whole(pool, path, tmp_path):
-    """What is in its log alone is in them, too."""
+def test_copies_of_a_store_that_is_written_have_what_its_log_alone_has(pool, path, tmp_path):
     out, copies = tmp_path / "out", [tmp_path / f"{number}.impress" for number in range(20)]
     writer = pool.start("learn", out, path=path, prefix="new")
     until(lambda: len(reports(out)) > 1)

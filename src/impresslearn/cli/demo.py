@@ -63,9 +63,8 @@ def run_demo(store: Path, seed: int) -> tuple[dict[str, Any], str]:
         digits = task.test.inputs[:INFERENCE_BATCH]  # type: ignore[union-attr]  # in memory
         tasks_found += learner.infer_task(digits).best == task.name
     learner.save(store, overwrite=True)
-    rows, share = [], tasks_found / len(stream)
-    for row in measured.rows():
-        rows.append({key: row[key] for key in ("task", "phase", "accuracy", "bytes")})
+    keys, share = ("task", "phase", "accuracy", "bytes"), tasks_found / len(stream)
+    rows = [{key: row[key] for key in keys} for row in measured.rows()]
     results = {"seed": seed, "tasks": rows, "forgetting": measured.forgetting}
     most = max(row["bytes"] for row in rows[BASIS_TASKS:])
     lead = f"new tasks: mean accuracy {measured.accuracy:.1%}, at most {size(most)}; forgetting "

@@ -94,14 +94,14 @@ class Parametrisation(ABC):
 
     - kind: the name of the class in stores.
     - uses_masks: whether it needs a bank.
-    - closed_form: whether a task is fitted without gradients (`readout`).
+    - is_readout: whether a task is fitted to features of the network, by `ReadoutFit`.
     - is_sparse: whether its layouts are sparse and it brings its own `integers`.
     - price_warmup: the share of a new task's steps over which the price of bits rises from zero.
     """
 
     kind: ClassVar[str]
     uses_masks: ClassVar[bool] = False
-    closed_form: ClassVar[bool] = False
+    is_readout: ClassVar[bool] = False
     is_sparse: ClassVar[bool] = False
     price_warmup: ClassVar[float] = 0.25
 

@@ -59,7 +59,7 @@ class Readout(Parametrisation):
 
     kind = "readout"
     uses_masks = True
-    closed_form = True
+    is_readout = True
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         return head_layouts(backbone, self.kind, self.num_features, num_classes)

@@ -1,7 +1,5 @@
 """Sentences as token ids, from a Hugging Face tokenizer that is kept as its JSON text."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache

@@ -144,9 +144,8 @@ class Perceptron:
         self._products: list[Tensor] = []
         self._biases: list[Tensor | None] = []
         for place, layer in enumerate(bank.layers):
-            frozen, products = backbone.weights[layer.name], []
-            for bits in bank.bits(place):
-                products.append(mix(bits[None], one, frozen))
+            frozen = backbone.weights[layer.name]
+            products = [mix(bits[None], one, frozen) for bits in bank.bits(place)]
             # The network's own weights come last: residual tasks have a coefficient for these too.
             products.append(frozen)
             if place == 0:
@@ -179,10 +178,8 @@ class Perceptron:
                 mixed = (alphas @ products.flatten(1)).unflatten(1, products.shape[1:])
             else:  # Σ_t α_ctu P_tuk, a matrix product for each unit u
                 mixed = torch.bmm(alphas.permute(2, 0, 1), products.transpose(0, 1)).transpose(0, 1)
-            if place == 0:
-                hidden = mixed.transpose(1, 2)
-            else:
-                hidden = hidden.relu() @ mixed.transpose(1, 2)
+            outputs = mixed.transpose(1, 2)
+            hidden = outputs if place == 0 else hidden.relu() @ outputs
             if self._biases[place] is not None:
                 hidden = hidden + self._biases[place]
         return hidden

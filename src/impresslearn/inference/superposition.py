@@ -58,13 +58,16 @@ class Superposition:
         """Layer name -> Σ_c β_c W_c, for shares (C, layers)."""
         layers = self.bank.layers
         frozen = [self.backbone.weights[layer.name] for layer in layers]
-        total = [torch.zeros_like(weights) for weights in frozen]
         if self._mixed:
+            # Indexing costs a tenth of a gradient, so it is left out where all tasks are mixtures.
+            of_mixtures = shares[self._mixed] if self._dense else shares
             alphas, bits = [], []
             for number, stack in enumerate(self._alphas):
-                alphas.append(torch.tensordot(shares[self._mixed, number], stack, dims=1))
+                alphas.append(torch.tensordot(of_mixtures[:, number], stack, dims=1))
                 bits.append(self.bank.bits(number, len(alphas[-1])))
             total = list(mix_layers(bits, alphas, frozen))
+        else:
+            total = [torch.zeros_like(weights) for weights in frozen]
         for position, dense in self._dense.items():
             for number, layer in enumerate(layers):
                 total[number] = total[number] + shares[position, number] * dense[layer.name]

@@ -1,12 +1,12 @@
 """Which task is this? Task inference without labels or a task name (SupSup's GN setting).
 
-`exhaustive` runs every task and judges it by its predictions and its profile; a class map, if there
-is one, judges alone. It was at least as accurate as the others in all measurements, so "auto" uses
-it, and of very many tasks it runs the nearest. The others follow the tasks' superposition:
-`one_shot` takes the task of the most negative gradient at equal shares (Wortsman et al. 2020);
-`alpha` optimises the shares per layer (the ImpressLearn paper), runs the best sixteen tasks, and
-also returns the mixture it found. A judged task competes with "unknown" (no task), by the entropy
-and distance thresholds in its profile.
+"exhaustive" runs every task and judges it by its predictions and its profile, or by a class map
+alone, if there is one. It was at least as accurate as the others in all measurements, so "auto" is
+the same. (Of very many tasks, a learner passes the nearest only.) The other methods search in the
+weighted sum of all tasks' weights, their superposition. "one_shot" starts at equal shares and takes
+the task whose share has the most negative gradient (Wortsman et al. 2020). "alpha" optimises the
+shares per layer (the ImpressLearn paper), judges the best sixteen tasks, and also returns the
+mixture it found. A judged task competes with "unknown", by the thresholds in its profile.
 """
 
 import math
@@ -51,17 +51,17 @@ OBJECTIVES = {"entropy": mean_entropy, "information": information_maximisation}
 ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
-# Tasks that are run after α-optimisation: its shares are unreliable for small batches.
+# "alpha" judges this number of tasks: the order of its shares is unreliable for small batches.
 ALPHA_SHORTLIST = 16
-JUDGED_INPUTS = 256
-# The loss of predictions is divided by this. Mean posterior / accuracy with 4 rotated digits is
-# then 0.68 / 0.82, with 8 0.74 / 0.77, with 16 0.79 / 0.80, and with 64 0.84 / 0.80.
+JUDGED_INPUTS = 256  # of a batch, at most
+# The loss of predictions is divided by this. For batches of 4, 8, 16 and 64 rotated digits, the
+# mean posterior is then 0.68, 0.74, 0.79 and 0.84, and the accuracy 0.82, 0.77, 0.80 and 0.80.
 TEMPERATURE = 0.1
-# Uniform predictions added to a judged batch: with two to eight inputs the entropy of the mean is
-# mostly noise (the accuracy with 4 rotated digits is 83%, without these predictions 66%).
+# Uniform predictions added to a judged batch. For two to eight inputs the entropy of the mean is
+# mostly noise: for batches of 4 rotated digits the accuracy is 83%, and 66% without the addition.
 PRIOR = 2.0
-# The weight of a squared distance. A Gaussian's is 0.5, but the six parts of a distance are not
-# independent. 0.5 is 1 to 3 points better on digits, 10 worse on single sentences (78, not 88%).
+# The weight of a squared distance. A Gaussian's is 0.5, but the six squares in it are dependent.
+# 0.5 is 1 to 3 points better on digits, but 10 worse on single sentences (78, not 88%).
 DISTANCE_WEIGHT = 0.25
 # For inputs of few values: the share of a Gaussian's evidence that counts, as values correlate,
 # and a temperature that halves the weight of predictions (chosen on three kinds of tables).
@@ -130,45 +130,45 @@ class TaskGuess:
         )
 
 
-class SeenFeatures(NamedTuple):
-    """Inputs as tasks see them in the features of the frozen network.
+class FeatureEvidence(NamedTuple):
+    """How well inputs fit each task, judged by their features in the frozen network.
 
     - features: the inputs with these features; None if no task recognises inputs by them.
-    - evidence: task -> (n,) weighted log likelihood of each input, up to a constant.
-    - foreign: task -> (n,) distance of each input from the task's own inputs.
-    - temperature: of the predictions, when added to this evidence.
+    - log_likelihoods: task -> (n,) of each input, weighted, up to a constant; empty without.
+    - foreign: task -> (n,) how unlike the task's own inputs each input is.
+    - temperature: of the predictions beside these log likelihoods; infinite leaves predictions out.
     """
 
     features: Features | None
-    evidence: Mapping[str, Tensor]
+    log_likelihoods: Mapping[str, Tensor]
     foreign: Mapping[str, Tensor]
     temperature: float
 
 
 @torch.no_grad()
-def seen_features(
+def feature_evidence(
     backbone: Backbone,
     tasks: Collection[KnownTask],
     inputs: Tensor | Inputs,
     space: FeatureSpace | None,
     frozen: TaskView | None,
     class_map: ClassMap | None,
-) -> SeenFeatures:
-    """Inputs (n, ...) as these tasks see them; arguments as `guess_task`."""
+) -> FeatureEvidence:
+    """The evidence in inputs (n, ...); arguments as `guess_task`."""
     names, foreign = [task.name for task in tasks], dict[str, Tensor]()
     is_mapped = class_map is not None and set(names) <= set(class_map.codes)
     profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
     if frozen is None or not (is_mapped or profiled):
-        return SeenFeatures(None, {}, foreign, TEMPERATURE)
+        return FeatureEvidence(None, {}, foreign, TEMPERATURE)
     if not isinstance(inputs, Features):
         backbone.check_inputs(inputs)
-    features = frozen_features(backbone, frozen, inputs)
+    values = frozen_features(backbone, frozen, inputs)
     keys, behind = frozen.feature_keys or (), inputs_behind(inputs)
-    seen = Features(features, behind, backbone.identity, keys, {})
-    # A task without a feature profile has ratio 1: log ratio 0.
-    evidence = dict.fromkeys(names, features.new_zeros(len(features)))
+    features = Features(values, behind, backbone.identity, keys, {})
+    # A task without a feature profile has likelihood ratio 1.
+    log_ratios = dict.fromkeys(names, values.new_zeros(len(values)))
     if space is not None:
-        coordinates = space.coordinates(features)
+        coordinates = space.coordinates(values)
         central = space.distances(coordinates)
         for task in tasks:
             check_wanted()
@@ -177,15 +177,15 @@ def seen_features(
                 means = task.profile.means(space.directions(head, task.num_classes))
                 away = torch.cdist(coordinates, means).square()
                 relative = space.relative(away, central)
-                evidence[task.name] = -RATIO_WEIGHT / 2 * relative
+                log_ratios[task.name] = -RATIO_WEIGHT / 2 * relative
                 foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and is_mapped:
-        columns = class_map.evidence(features, names).unbind(dim=1)
-        return SeenFeatures(seen, dict(zip(names, columns, strict=True)), foreign, math.inf)
-    return SeenFeatures(seen, evidence, foreign, RATIO_TEMPERATURE)
+        columns = class_map.evidence(values, names).unbind(dim=1)
+        return FeatureEvidence(features, dict(zip(names, columns, strict=True)), foreign, math.inf)
+    return FeatureEvidence(features, log_ratios, foreign, RATIO_TEMPERATURE)
 
 
-# Gradients are on here, whatever mode the caller is in.
+# Disabling it also turns gradients on, whatever mode the caller is in.
 @torch.inference_mode(False)
 @clear_calls
 def guess_task(
@@ -206,17 +206,17 @@ def guess_task(
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
-    - tasks: read one after another under "exhaustive", and held all at once by the others.
+    - tasks: "exhaustive" reads one after another, the other methods hold all at once.
     - inputs: unlabelled inputs, as the network takes them.
     - method: "auto" is "exhaustive" here.
-    - objective: the loss of the superposition. "information" is the mean entropy minus the
-      entropy of the mean; it ranks tasks far better and keeps "alpha" from collapsing. The
-      papers use "entropy".
+    - objective: the loss of the superposition's predictions. "information" is their mean entropy
+      minus the entropy of their mean; it ranks tasks far better than the papers' "entropy", and
+      keeps "alpha" from collapsing.
     - recipe: for "alpha", a `Recipe` or a mapping of entries to change.
     - penalty: for "alpha", λ of the paper's eq. 2.
     - shared: norm statistics that all tasks share.
-    - space, frozen: the coordinates of features in which tasks recognise inputs, and the frozen
-      network, which computes the features.
+    - space, frozen: the coordinates in which feature profiles of tasks recognise inputs, and the
+      frozen network, which computes the features.
     - class_map: if it has all tasks, "exhaustive" judges them by it and not by their predictions.
     - seed: for "alpha".
 
@@ -227,15 +227,16 @@ def guess_task(
     check_choice("objective", objective, OBJECTIVES)
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     _check_not_empty(tasks, inputs)
-    some = spread_rows(inputs, JUDGED_INPUTS)
-    seen = seen_features(backbone, tasks, some, space, frozen, class_map)
+    judged = spread_rows(inputs, JUDGED_INPUTS)
+    evidence = feature_evidence(backbone, tasks, judged, space, frozen, class_map)
     if method in ("auto", "exhaustive"):
-        outputs = outputs_of_tasks(backbone, bank, tasks, some, seen.features)
-        return _judge(backbone, outputs, some, "exhaustive", seen, len(some))[0]
+        outputs = outputs_of_tasks(backbone, bank, tasks, judged, evidence.features)
+        (guess,) = _judge(backbone, outputs, judged, "exhaustive", evidence, len(judged))
+        return guess
     tasks = list(tasks)
-    parts = [_superposed(backbone, task, method) for task in tasks]
+    weights = [_superposable(backbone, task, method) for task in tasks]
     num_classes = max(task.num_classes for task in tasks)
-    superposition = Superposition(backbone, bank, parts, num_classes, shared)
+    superposition = Superposition(backbone, bank, weights, num_classes, shared)
     loss = OBJECTIVES[objective]
     names = [task.name for task in tasks]
     if method == "one_shot":
@@ -246,12 +247,12 @@ def guess_task(
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     shortlist = [tasks[place] for place in order[:ALPHA_SHORTLIST]]
-    outputs = outputs_of_tasks(backbone, bank, shortlist, some, seen.features)
-    (guess,) = _judge(backbone, outputs, some, method, seen, len(some))
+    outputs = outputs_of_tasks(backbone, bank, shortlist, judged, evidence.features)
+    (guess,) = _judge(backbone, outputs, judged, method, evidence, len(judged))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The mixture may fit worse than the judged task's own weights; keep the better one.
     best = next(task.view() for task in shortlist if task.name == guess.best)
-    losses = [information_maximisation(view.logits(backbone, some)) for view in (mixture, best)]
+    losses = [information_maximisation(view.logits(backbone, judged)) for view in (mixture, best)]
     chosen = mixture if losses[0] <= losses[1] else best
     return replace(guess, posterior=posterior, mixture=chosen)
 
@@ -277,9 +278,9 @@ def guess_tasks(
     # Where norms use a batch's statistics, an input alone is a batch of one.
     at_once = 1 if backbone.normalises_by_batch else JUDGED_INPUTS
     for part in inputs.split(even_parts(len(inputs), at_once)):
-        seen = seen_features(backbone, tasks, part, space, frozen, class_map)
-        outputs = outputs_of_tasks(backbone, bank, tasks, part, seen.features)
-        guesses += _judge(backbone, outputs, part, "exhaustive", seen, 1)
+        evidence = feature_evidence(backbone, tasks, part, space, frozen, class_map)
+        outputs = outputs_of_tasks(backbone, bank, tasks, part, evidence.features)
+        guesses += _judge(backbone, outputs, part, "exhaustive", evidence, 1)
     return guesses
 
 
@@ -290,17 +291,17 @@ def _check_not_empty(tasks: Collection[KnownTask], inputs: Tensor | Inputs) -> N
         raise InputError("the data hold no example")
 
 
-def _superposed(
+def _superposable(
     backbone: Backbone, task: KnownTask, method: str
 ) -> Coefficients | Mapping[str, Tensor]:
     """A task as a superposition takes it. Raises InputError for one that cannot be superposed."""
-    part = task.mixture() if task.mixture else task.view().weights
-    if backbone.own_head is None:
-        if isinstance(part, Coefficients):
-            if not part.residual:
-                return part
-        elif part.keys() == backbone.weights.keys():
-            return part
+    weights = task.mixture() if task.mixture else task.view().weights
+    if isinstance(weights, Coefficients):
+        fits = not weights.residual
+    else:
+        fits = weights.keys() == backbone.weights.keys()
+    if fits and backbone.own_head is None:
+        return weights
     raise InputError(
         "tasks that start at the network, tune norms or have their own heads cannot be superposed "
         f"for {method!r}; use method='exhaustive'"
@@ -312,62 +313,60 @@ def _judge(
     outputs: Iterable[Outputs],
     inputs: Tensor | Inputs,
     method: str,
-    seen: SeenFeatures,
+    evidence: FeatureEvidence,
     size: int,
 ) -> list[TaskGuess]:
-    """The verdict on each batch of `size` of these inputs, one after the other.
-
-    "None of the tasks" is as likely as the best task at that task's threshold.
-    """
-    places: list[int] = []
+    """The verdict on each batch of `size` of the inputs; outputs: of all tasks, in any order."""
+    positions: list[int] = []
     names: list[str] = []
     parts = []
     for part in outputs:
-        places += part.positions
+        positions += part.positions
         names += [task.name for task in part.tasks]
-        parts.append(_losses_and_log_odds(backbone, part, inputs, seen, size))
-    order = np.argsort(places)
+        parts.append(_losses_and_log_odds(backbone, part, inputs, evidence, size))
+    order = np.argsort(positions)
     names = [names[place] for place in order]
     losses, all_log_odds = (torch.cat(each)[order] for each in zip(*parts, strict=True))
     guesses = []
     for loss, log_odds in zip(losses.T, all_log_odds.T, strict=True):
         best = int(loss.argmin())
-        none = log_odds[best : best + 1] - loss[best]
-        *likely, unknown = torch.cat([-loss, none]).softmax(dim=0).tolist()
+        # Log odds are 0 at the best task's threshold: "unknown" is then as likely as this task.
+        unknown_score = log_odds[best] - loss[best]
+        *likely, unknown = torch.cat([-loss, unknown_score[None]]).softmax(dim=0).tolist()
         posterior = dict(zip(names, likely, strict=True))
         guesses.append(TaskGuess(names[best], posterior, unknown, method))
     return guesses
 
 
 def _losses_and_log_odds(
-    backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, seen: SeenFeatures, size: int
+    backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, evidence: FeatureEvidence, size: int
 ) -> tuple[Tensor, Tensor]:
-    """(T, batches) the loss of each task, and the log odds of "none" against it.
+    """(T, batches) the loss of each task, and the log odds of "unknown" against it.
 
     A task's loss is the information objective of its predictions, divided by log K and by a
     temperature, plus the mismatch of the inputs with the task's own: a wrong task may be as certain
-    of a few inputs as the right one. Both are multiplied by √size, as a batch's inputs are not
-    independent; with few features the mismatch is multiplied as `_mismatch` says.
+    of a few inputs as the right one. Both are multiplied by √size, not by size, as a batch's inputs
+    are not independent. Only with few features the mismatch is multiplied by size.
 
-    Evidence for "none": the inputs look foreign, or the task's entropy on them is above its
-    threshold. Without a profile, "none" is impossible.
+    Two things speak for "unknown": the inputs look foreign to the task, or its entropy on them is
+    above its threshold. Without a profile, "unknown" is impossible.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))
-    # Divided by log K: tasks of many classes are compared with tasks of few.
+    # Divided by log K, so that tasks of many classes can be compared with tasks of few.
     largest = largest_entropy(logits.shape[-1])
     objective = information_maximisation(logits, PRIOR).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
     log_odds = torch.full_like(objective, -math.inf)
-    described: dict[int, TaskProfile] = {}  # by statistics of their inputs
+    described: dict[int, TaskProfile] = {}  # tasks whose profile has statistics of their inputs
     for place, task in enumerate(tasks):
         profile = task.profile
         if isinstance(profile, TaskProfile):
             log_odds[place] = root / TEMPERATURE * (entropy[place] - profile.entropy_threshold)
             if profile.means:
                 described[place] = profile
-        elif profile is not None and task.name in seen.foreign:
-            away = seen.foreign[task.name].double().cpu().view(-1, size)
+        elif profile is not None and task.name in evidence.foreign:
+            away = evidence.foreign[task.name].double().cpu().view(-1, size)
             log_odds[place] = UNKNOWN_SLOPE * exceeded_by(profile.limits, away)
     mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
     if described:
@@ -375,15 +374,15 @@ def _losses_and_log_odds(
         values = signals(backbone, inputs, part.logits[places])
         mismatch[places], foreign = _mismatch(profiles, values, size)
         if profiles[0].has_few_features:
-            # Entropy does not count as evidence: linear readouts are often unsure of a task's rows.
+            # Entropy does not count: linear readouts are often unsure of a task's own rows.
             temperature[places], log_odds[places] = FEW_FEATURES_TEMPERATURE, foreign
         else:
             log_odds[places] = torch.maximum(log_odds[places], foreign)
-    if seen.evidence:
+    if evidence.log_likelihoods:
         # Features of a pretrained network are better evidence than statistics of the inputs.
-        temperature = torch.tensor(seen.temperature)
-        evidence = torch.stack([seen.evidence[task.name] for task in tasks]).double().cpu()
-        mismatch = -root * evidence.unflatten(1, (-1, size)).mean(dim=2)
+        temperature = torch.tensor(evidence.temperature)
+        likely = torch.stack([evidence.log_likelihoods[task.name] for task in tasks])
+        mismatch = -root * likely.double().cpu().unflatten(1, (-1, size)).mean(dim=2)
     return root / temperature * objective + mismatch, log_odds
 
 
@@ -392,7 +391,7 @@ def _mismatch(profiles: list[TaskProfile], values: Tensor, size: int) -> tuple[T
     away = distances(profiles, values).double().unflatten(1, (-1, size))
     limits = away.new_tensor([profile.limits for profile in profiles]).T[..., None]
     foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
-    # Less what own inputs have on average, see `distances`.
+    # The mean distance of own inputs is subtracted, see `distances`.
     excess = away.mean(dim=2) - (2.0 + len(profiles[0].means))
     if not profiles[0].has_few_features:
         return DISTANCE_WEIGHT * math.sqrt(size) * excess, foreign

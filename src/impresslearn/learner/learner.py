@@ -54,7 +54,7 @@ from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-MANY_COMPARED = 2000  # inference warns before it compares inputs one by one with more tasks
+MANY_COMPARED = 2000  # inference warns before it runs more tasks than this, one after another
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -130,14 +130,14 @@ class ImpressLearner(ReadOnlySettings):
             check_kind("bank", bank, MaskBank)
             bank.check_network(backbone)
         self.backbone = backbone
-        keeps_network = backbone.own_head and backbone.pretrained and not penalty
+        starts_at_network = backbone.own_head and backbone.pretrained and not penalty
         self.settings = LearnerSettings(
             sparsity, allocation, granularity, output_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
-            start or ("network" if keeps_network else "mixture"), cast(Any, tune), fold_after,
+            start or ("network" if starts_at_network else "mixture"), cast(Any, tune), fold_after,
             max_bytes, staged,
         )  # fmt: skip
-        vars(self).update(self.settings.values())
+        vars(self).update(self.settings.values())  # checked, and as attributes of the learner
         check_fold(backbone, self.settings.tune, fold_after)
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
@@ -190,7 +190,7 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def class_map_(self) -> ClassMap | None:
-        """What `tell_apart` learned; None before."""
+        """What `tell_apart` learned, to infer tasks from single inputs; None before."""
         return self._store.class_map
 
     @property
@@ -224,7 +224,7 @@ class ImpressLearner(ReadOnlySettings):
         batched: bool = False,
         note: Note | None = None,
     ) -> ImpressLearner:
-        """Adds `count` masks of one task, trained from different seeds.
+        """Adds `count` masks of one task, trained from different seeds (the paper's homogeneous).
 
         They are named name, name/1, …; the first is the task's own mask.
 
@@ -250,15 +250,16 @@ class ImpressLearner(ReadOnlySettings):
         - seed: of the draw; the learner's by default.
         """
         seed = self.settings.seed if seed is None else check_seed(seed)
-        count, how = check_integer("count", count, 1), self.settings
-        drawn = draw_masks(self.bank_, count, how.sparsity, how.allocation, seed, source=source)
+        count, allocation = check_integer("count", count, 1), self.settings.allocation
+        sparsity = self.settings.sparsity
+        drawn = draw_masks(self.bank_, count, sparsity, allocation, seed, source=source)
         self._store.commit_masks(drawn)
         return self
 
     def learn_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a new task over the bank's masks, or a readout over its projection's masks.
+        """Learns a new task over the bank's masks: the numbers that `granularity` sets.
 
         - data: anything that `as_examples` takes; a few labelled examples suffice.
         - name, seed, note: as in `learn_basis`.
@@ -279,8 +280,8 @@ class ImpressLearner(ReadOnlySettings):
         - tasks: name -> data. With workers also an iterable of (name, data), read as tasks are
           learned; data may be a function without arguments that a worker calls.
         - batched: whether to train tasks of similar size side by side, as memory allows. On a CPU,
-          coefficients take three quarters of the time and are the same bits; on a GPU `torch.vmap`
-          gives equal results up to rounding.
+          coefficients take three quarters of the time and come out bit-identical; on a GPU
+          `torch.vmap` gives equal results up to rounding.
         - workers: a number of processes, "ray" for the cluster that `ray.init` has connected to, or
           a `concurrent.futures` executor. Tasks that the store has are skipped, so an interrupted
           call can be repeated. Results do not depend on the number of workers.
@@ -464,17 +465,19 @@ class ImpressLearner(ReadOnlySettings):
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
-        candidates, values, about = self._inference_arguments(inputs, among, method == "auto")
-        about |= {"shared": self.shared_statistics_, **settings}
-        return guess_task(self.backbone, self.bank_, candidates, values, method, **about)
+        candidates, values, keywords = self._inference_arguments(inputs, among, method == "auto")
+        keywords |= {"shared": self.shared_statistics_, **settings}  # `settings` win
+        return guess_task(self.backbone, self.bank_, candidates, values, method, **keywords)
 
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
 
         - among: as in `infer_task`. Where "auto" runs 64 tasks, this runs 16 per input.
         """
-        candidates, values, about = self._inference_arguments(inputs, among, True, one_by_one=True)
-        return guess_tasks(self.backbone, self.bank_, candidates, values, **about)
+        candidates, values, keywords = self._inference_arguments(
+            inputs, among, True, one_by_one=True
+        )
+        return guess_tasks(self.backbone, self.bank_, candidates, values, **keywords)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
@@ -491,8 +494,8 @@ class ImpressLearner(ReadOnlySettings):
         """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
         stored = self.tasks_.stored(task)
         preprocessing = None if prepared else self.settings.preprocessing
-        about = stored.name, stored.classes, preprocessing
-        return TaskModel(self.backbone, self._store.view(stored), *about)
+        view = self._store.view(stored)
+        return TaskModel(self.backbone, view, stored.name, stored.classes, preprocessing)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A module from inputs to a task's logits, which shares nothing with the learner.
@@ -536,23 +539,23 @@ class ImpressLearner(ReadOnlySettings):
         return Trainer(self._store, self.settings, self.preprocessing_, progress)
 
     def _inference_arguments(
-        self, inputs: Any, among: str | Sequence[str], shortlisted: bool, one_by_one: bool = False
+        self, inputs: Any, among: str | Sequence[str], may_omit: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
-        """The tasks (perhaps a shortlist), prepared inputs and keywords of `guess_task`."""
+        """Tasks (a shortlist if it `may_omit` some), prepared inputs, keywords of `guess_task`."""
         store, values = self._store, self.prepare(inputs)
-        shortlisted = shortlisted and among in ("all", "learned")
-        if shortlisted and (few := store.index.shortlist(values, one_by_one)):
-            names, values = few
-            if among == "learned":
-                names = [name for name in names if store.tasks.stored(name).role == "learned"]
-            among = names or among
-        candidates = self._known_tasks(among)
-        about = {"frozen": store.frozen_view, "space": store.space, "class_map": store.class_map}
-        return candidates, values, about
+        if may_omit and among in ("all", "learned"):
+            shortlist = store.index.shortlist(values, one_by_one)
+            if shortlist is not None:
+                names, values = shortlist  # the inputs now come with their features
+                if among == "learned":
+                    names = [name for name in names if store.tasks.stored(name).role == "learned"]
+                among = names or among  # without a learned task in the shortlist, run them all
+        keywords = {"frozen": store.frozen_view, "space": store.space, "class_map": store.class_map}
+        return self._known_tasks(among), values, keywords
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""
-        if among and isinstance(among, Sequence) and not isinstance(among, str):
+        if among and isinstance(among, Sequence) and not isinstance(among, str):  # names
             chosen = [self.tasks_.stored(name) for name in dict.fromkeys(among)]
         elif among in ("all", *ROLES):
             chosen = [task for task in self.tasks_.all() if among in ("all", task.role)]
@@ -567,8 +570,8 @@ class ImpressLearner(ReadOnlySettings):
         known = []
         for task in chosen:
             view = partial(self._store.view, task, evict_others=False)
-            parts = [part for part in task.parts if part.kind != "head"]
-            mixes = task.mask is not None or (len(parts) == 1 and parts[0].mixes_masks())
+            # A basis task's own mask is the simplest mixture.
+            mixes = task.mask is not None or [part.mixes_masks() for part in task.parts] == [True]
             mixture = partial(self._store.coefficients, task) if mixes else None
             known.append(KnownTask(task.name, len(task.classes), view, task.profile, mixture))
         return known

@@ -90,7 +90,7 @@ class Stage(NamedTuple):
 class NewTask:
     """A task to learn.
 
-    - about: further metrics for its history.
+    - extra_metrics: for its history, such as the caller's note.
     - replaced: for an update, the version that is trained further.
     - started: when its training began, by `time.perf_counter`.
     - room: the bytes that its numbers may take, see `room_of`.
@@ -100,7 +100,7 @@ class NewTask:
     name: str
     data: TrainingData
     seed: int
-    about: Mapping[str, Any]
+    extra_metrics: Mapping[str, Any]
     replaced: StoredTask | None = None
     started: float = 0.0
     room: int | None = None
@@ -183,17 +183,9 @@ def features_of(store: Store, examples: Data, num_masks: int, residual: bool) ->
 
 
 def _features_in(view: TaskView, store: Store, examples: Data) -> Tensor:
-    backbone, parts = store.backbone, []
-    source = to_batches(examples, classes_of(examples.labels), backbone.device)
-    for inputs, _ in source.batches(BATCH):
-        parts.append(view.features(backbone, inputs).float())
-    return torch.cat(parts)
-
-
-def targets_of(data: TrainingData) -> Tensor:
-    """The class indices (n,) of examples."""
-    examples, classes = data
-    return encode_labels(examples.labels, classes)
+    source = to_batches(examples, classes_of(examples.labels), store.backbone.device)
+    batches = source.batches(BATCH)
+    return torch.cat([view.features(store.backbone, inputs).float() for inputs, _ in batches])
 
 
 def known_form(store: Store) -> dict[str, Any] | None:
@@ -267,7 +259,7 @@ class TaskReadout:
         number, projection = store.rows.last_projection()
         num_masks, residual = (0, True) if staged else networks_of(store, settings, projection)
         self.features = features_of(store, examples, num_masks, residual)
-        self._targets = targets_of(task.data)
+        self._targets = encode_labels(examples.labels, self._classes)
         networks = num_masks, residual
         if projection is not None and (projection.num_masks, projection.residual) != networks:
             number, projection = 0, None  # it is for features of other networks

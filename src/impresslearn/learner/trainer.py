@@ -1,6 +1,6 @@
 """Learns masks, coefficients and readouts: data checked, numbers optimised, the result committed.
 
-No task is committed before it is learned to its end; what all tasks share of its features may be.
+Tasks are committed after their training; a projection that they share may be committed before.
 """
 
 import hashlib
@@ -27,6 +27,7 @@ from impresslearn.data import (
     as_inputs,
     as_network_inputs,
     classes_of,
+    encode_labels,
     grown_classes,
     to_batches,
 )
@@ -56,7 +57,7 @@ from impresslearn.training.batched import Problem, solve, stacks
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
-# A training whose code ends further above its budget is repeated, this number of times in all.
+# A task is trained again if its code ends more than 10% above its budget, up to four times in all.
 MAX_EXCESS, MAX_TRIALS = 0.1, 4
 # A task whose final loss is below this share of the loss by chance has learned something.
 CHANCE_LOSS_RATIO = 0.98
@@ -70,7 +71,7 @@ class Trainer:
     """Learns by a learner's settings and commits to its store.
 
     - preprocessing: what raw inputs go through, None before the first task decides.
-    - progress: gives the progress of a training with a title.
+    - progress: title -> `Progress` of one training.
     """
 
     store: Store
@@ -78,7 +79,7 @@ class Trainer:
     preprocessing: Preprocessing | None
     progress: Callable[[str], Progress]
 
-    # Gradients are on here, whatever mode the caller is in.
+    # Disabling it also turns gradients on, whatever mode the caller is in.
     @torch.inference_mode(False)
     def learn_masks(
         self, names: Sequence[str], data: Any, seeds: Seeds, note: Note | None, batched: bool
@@ -91,8 +92,9 @@ class Trainer:
         if not len(seeds) == len(set(seeds)) == len(names):
             raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
         note = _checked_note(note)
+        check_flag("batched", batched)
         examples, classes = training_examples(backbone, data, self.preprocessing)
-        about = note | readouts.raw_form(store, settings, data, examples)
+        extra = note | readouts.raw_form(store, settings, data, examples)
         started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
@@ -101,6 +103,7 @@ class Trainer:
         recipe, progress = settings.basis_recipe, self.progress(title)
 
         def problem(seed: int) -> Problem:
+            # Where all tasks share norm statistics, the first mask gathers them for the others.
             shared = ended[0][0].statistics if ended else store.shared
             phase = TrainingPhase.begin(backbone, shared)
             training = TaskTraining(backbone, source, len(classes), recipe, phase, seed, progress)
@@ -109,8 +112,7 @@ class Trainer:
             return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
         masks, recipes = {}, {}
-        check_flag("batched", batched)
-        # Where all tasks share norm statistics, the first mask gathers them for the others.
+        # The first mask is then trained alone. `solve` makes the other problems after it has ended.
         first = 1 if self._gathers_statistics else 0
         solved = chain(
             solve(seeds[:first], problem), solve(seeds[first:], problem, batched, progress)
@@ -121,7 +123,7 @@ class Trainer:
             recipes[name] = how | {"rule": settings.score_rule, **settings.basis_recipe.settings()}
             ended.append((training.phase, head, result))
         phase, head, result = ended[0]
-        run = TrainingRun(examples, classes, phase, metrics_of(started, examples, result) | about)
+        run = TrainingRun(examples, classes, phase, metrics_of(started, examples, result) | extra)
         store.commit_basis(masks, recipes, run, head, settings.precision)
         self.warn_if_at_chance(names[0], (examples, classes), result)
 
@@ -129,7 +131,7 @@ class Trainer:
     def learn_tasks(
         self, tasks: Any, seeds: Seeds, notes: Mapping[str, Note | None], batched: bool
     ) -> None:
-        """Learns new tasks, side by side where they are `batched`. `notes`: by task."""
+        """Learns new tasks, side by side if `batched` and if they can be; notes: task -> note."""
         store, backbone = self.store, self.store.backbone
         check_mapping("tasks", tasks, "{name: (inputs, labels)}", least=0)
         tasks = {check_name(name): data for name, data in tasks.items()}
@@ -140,17 +142,17 @@ class Trainer:
         form: dict[str, Any] = {}
         preprocessing = self.preprocessing
         for name, seed in zip(tasks, self._seeds(list(tasks), seeds), strict=True):
-            data = training_examples(backbone, tasks[name], preprocessing, self._closed_form)
+            data = training_examples(backbone, tasks[name], preprocessing, self._is_readout)
             if not new:
                 # The first task decides how raw inputs of all the others are taken.
                 form = readouts.raw_form(store, self.settings, tasks[name], data[0])
                 preprocessing = with_form(preprocessing, form)
-            about = _checked_note(notes.get(name)) | form
-            new.append(readouts.NewTask(name, data, seed, about))
+            extra = _checked_note(notes.get(name)) | form
+            new.append(readouts.NewTask(name, data, seed, extra))
         groups: dict[Any, list[readouts.NewTask]] = {}
         for task in new:
-            # The first task may gather the norm statistics of the others.
-            if batched and not (self._gathers_statistics or self._closed_form or self._staged):
+            # A first task that gathers norm statistics for the others is learned before them.
+            if batched and not (self._gathers_statistics or self._is_readout or self._staged):
                 groups.setdefault(self._batching_key(task.data), []).append(task)
             else:
                 self._learn([task])
@@ -163,12 +165,12 @@ class Trainer:
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         task, note = store.tasks.stored(name), _checked_note(note)
-        name = task.name
+        name = task.name  # composed Unicode, as the store writes it
         if task.role == "basis":
             line = f"{name!r} is a basis task: other tasks combine its mask, so it never changes"
             raise InputError(f"{line}; learn the new data as a task of another name")
         (seed,) = self._seeds([f"{name} {task.version + 1}"], seed)
-        examples, seen = training_examples(backbone, data, self.preprocessing, self._closed_form)
+        examples, seen = training_examples(backbone, data, self.preprocessing, self._is_readout)
         classes = grown_classes(task.classes, seen, backbone.most_classes)
         missing = [label for label in task.classes if label not in seen]
         if missing:
@@ -177,20 +179,21 @@ class Trainer:
                 f"classes of {name!r} ({', '.join(map(repr, missing[:5]))}), which it will hardly "
                 "predict any more; give some examples of every class"
             )
-        about = note | readouts.raw_form(store, self.settings, data, examples)
-        self._learn([readouts.NewTask(name, (examples, classes), seed, about, task)])
+        extra = note | readouts.raw_form(store, self.settings, data, examples)
+        self._learn([readouts.NewTask(name, (examples, classes), seed, extra, task)])
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
         """Learns the projection of features that later readouts use."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
-        if not self._closed_form and not self._staged:
+        if not self._is_readout and not self._staged:
             line = 'use the preset "few_labels", or "pretrained" with staged=True'
             raise InputError(f"learn_features is for readouts: {line}")
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        networks = readouts.networks_of(store, self.settings) if self._closed_form else (0, True)
+        # Staged tasks read the frozen network, without masks.
+        networks = readouts.networks_of(store, self.settings) if self._is_readout else (0, True)
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
@@ -205,23 +208,25 @@ class Trainer:
         store, backbone = self.store, self.store.backbone
         readouts.check_features(backbone, alone=True)
         networks = readouts.networks_of(store, self.settings, store.rows.last_projection()[1])
-        # Labels do not count: one for all inputs makes examples of them.
-        given = inputs.data if isinstance(inputs, Prepared) else inputs
-        if self.preprocessing is not None and given is inputs:
+        is_prepared = isinstance(inputs, Prepared)
+        given = inputs.data if is_prepared else inputs
+        if self.preprocessing is not None and not is_prepared:
             given = self.preprocessing.ordered(given)
         given = as_network_inputs(given) if isinstance(given, (Mapping, Inputs)) else given
         first = given.tensors[0] if isinstance(given, Inputs) else raw(given)
+        # The checks take labelled examples: each input gets the label 0, which nothing reads.
         data: Any = given, np.zeros(first.shape[:1], dtype=np.int64)
-        data = Prepared(data) if isinstance(inputs, Prepared) else data
+        data = Prepared(data) if is_prepared else data
         examples = checked_examples(backbone, data, self.preprocessing)
         assert isinstance(examples, Examples)
         if not backbone.checked:
             check_passes(backbone, some_inputs(examples, PASSED))
-        places = spread_places(len(examples), PASSED)
-        some = examples if values is None else examples.subset(places)
-        computed = readouts.features_of(store, some, *networks)
-        kept = computed if values is None else as_inputs(values).to(backbone.device)
-        if values is not None:
+        if values is None:
+            kept = readouts.features_of(store, examples, *networks)
+        else:
+            kept = as_inputs(values).to(backbone.device)
+            places = spread_places(len(examples), PASSED)
+            computed = readouts.features_of(store, examples.subset(places), *networks)
             readouts.check_values(kept, computed, len(examples), places)
         keys = store.feature_view(*networks).feature_keys or ()
         form = readouts.raw_form(store, self.settings, data, examples)
@@ -243,12 +248,12 @@ class Trainer:
             if set(seen) != set(stored.classes):
                 line = f"the examples of task {given!r} must have all its classes"
                 raise InputError(f"{line}, {stored.classes}, and no others; they have {seen}")
-            targets = readouts.targets_of((examples, stored.classes))
-            tables[stored.name] = readouts.features_of(store, examples, 0, True), targets
+            features = readouts.features_of(store, examples, num_masks=0, residual=True)
+            tables[stored.name] = features, encode_labels(examples.labels, stored.classes)
         store.commit_class_map(tables)
 
     def _batching_key(self, data: TrainingData) -> Any:
-        """A key that tasks share which can be trained side by side."""
+        """A key; tasks with equal keys can be trained side by side."""
         examples, classes = data
         if not stacks(self.store.backbone.device):
             recipe, count = self.settings.task_recipe, len(examples)
@@ -256,26 +261,28 @@ class Trainer:
         # On a GPU their batches are stacked.
         if isinstance(examples, Examples) and not isinstance(examples.inputs, Inputs):
             return len(classes), examples.inputs.shape, examples.inputs.dtype
-        return id(data)
+        return id(data)  # no other task has it
 
     def _learn(self, tasks: Sequence[readouts.NewTask], batched: bool = False) -> None:
         """Learns and commits tasks of at most max_bytes, all of them in one loop if batched."""
-        started, max_bytes, remaining = time.perf_counter(), self.settings.max_bytes, []
+        started, max_bytes = time.perf_counter(), self.settings.max_bytes
+        remaining = []
         for task in tasks:
             room, price = readouts.room_of(self.store, max_bytes, task), self.settings.bit_price
             remaining.append(replace(task, started=started, room=room, price=price))
-        if self._closed_form or self._staged:
+        if self._is_readout or self._staged:
             try:
                 for task in remaining:
                     self._learn_readout(task)
                 return
             except readouts.UnreadableFeaturesError:
-                if self._closed_form:
+                # A staged task then has no readout: only changes of the network, with a head.
+                if self._is_readout:
                     raise
         budgets: dict[str, Budget | None] = {}
 
         def problem(task: readouts.NewTask) -> Problem:
-            # A training changes its price.
+            # A training moves the price of its budget: each one begins with a new budget.
             budgets[task.name] = None if task.room is None else Budget(task.room, task.price)
             return self.problem_of(task, budgets[task.name])
 
@@ -287,14 +294,14 @@ class Trainer:
             for task, (training, trainable), result in solve(tasks, problem, batched, progress):
                 learned, budget = trainable.result(), budgets[task.name]
                 if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
-                    # Taking out this share would cost accuracy: begin at a higher price.
+                    # It fits only since many numbers were set to 0: begin at a higher price.
                     remaining.append(replace(task, price=math.sqrt(task.price * budget.price)))
                     continue
-                size = self._commit(task, learned, training.phase, result, None, max_bytes)
-                if size is None:
+                refused_bytes = self._commit(task, learned, training.phase, result, None, max_bytes)
+                if refused_bytes is None:
                     self.warn_if_at_chance(task.name, task.data, result)
                     continue
-                room = (task.room or 0) + (max_bytes or 0) - size
+                room = (task.room or 0) + (max_bytes or 0) - refused_bytes
                 if room < 0:
                     raise readouts.does_not_fit(task, max_bytes)
                 remaining.append(replace(task, room=room))
@@ -310,8 +317,8 @@ class Trainer:
         features: Tensor | None,
         max_bytes: int | None,
     ) -> int | None:
-        """Commits what a task has learned; features, max_bytes: as in `TrainingRun` and `Store`."""
-        metrics = metrics_of(task.started, task.data[0], result) | dict(task.about)
+        """Commits a task, or returns its bytes if they exceed max_bytes, as `commit_learned`."""
+        metrics = metrics_of(task.started, task.data[0], result) | dict(task.extra_metrics)
         share = profile_share(self.settings.max_bytes)
         run = TrainingRun(*task.data, phase, metrics, features, share)
         history, precision = self.settings.task_history(task.seed), self.settings.precision
@@ -354,40 +361,37 @@ class Trainer:
 
     @torch.no_grad()
     def _learn_readout(self, task: readouts.NewTask) -> None:
-        """Learns and commits a readout of at most max_bytes, and in stages changes of the network.
+        """Learns and commits a readout, and for a staged task perhaps changes of the network.
 
         The network sees the data of a readout once, as they are, without augmentation.
         """
-        store, problem = self.store, None if self._closed_form else self.problem_of
-        readout = readouts.TaskReadout(store, self.settings, task, problem)
+        problem = None if self._is_readout else self.problem_of
+        readout = readouts.TaskReadout(self.store, self.settings, task, problem)
         learned, result, evidence = readout.learned()
-        task = replace(task, about={**task.about, **evidence})
-        phase = TrainingPhase.begin(store.backbone, store.shared)
+        task = replace(task, extra_metrics={**task.extra_metrics, **evidence})
+        phase = TrainingPhase.begin(self.store.backbone, self.store.shared)
+        # No max_bytes: the readout was fitted to what is left of them.
         self._commit(task, learned, phase, result, readout.features, None)
-        # It has no loss to look at: with a bias alone the commonest class remains.
+        # A readout has no training loss. With weights of 0 it always predicts the commonest class.
         if not learned.numbers[-1][0].any():
             self.warn_if_at_chance(task.name, task.data, None)
 
     def warn_if_at_chance(self, name: str, data: TrainingData, result: FitResult | None) -> None:
-        """Warns if a task predicts its training examples no better than its commonest class does.
-
-        The usual reasons are a price on bits that is too high, too few steps, or inputs of an odd
-        scale.
-        """
+        """Warns if a task predicts its training examples no better than the commonest class."""
         examples, classes = data
         _, counts = np.unique(examples.labels, return_counts=True)
         shares = counts / counts.sum()
         chance_loss = -float(shares @ np.log(shares))  # nats, of always predicting the shares
         if result is not None and result.final_loss < CHANCE_LOSS_RATIO * chance_loss:
             return
-        # Only now is it worth predicting, and some of the examples are enough.
+        # The loss is cheap to check, but not proof: only the accuracy on some examples is.
         store = self.store
         places = spread_places(len(examples), LOOKED_AT)
         source = to_batches(examples.subset(places), classes, store.backbone.device)
         view = store.view(store.tasks.stored(name), evict_others=False)
         accuracy, chance = view.accuracy(store.backbone, source), float(shares.max())
-        two_errors = 2 * (chance * (1 - chance) / len(places)) ** 0.5
-        if accuracy >= chance + two_errors:
+        standard_error = (chance * (1 - chance) / len(places)) ** 0.5
+        if accuracy >= chance + 2 * standard_error:
             return
         has_price = self.settings.precision == "coded" and self.settings.bit_price > 0
         hint = "lower the bit_price" if has_price else "try more steps or another learning rate"
@@ -410,15 +414,12 @@ class Trainer:
         return self.settings.staged and usable and not self._gathers_statistics
 
     @property
-    def _closed_form(self) -> bool:
-        """Whether tasks are readouts, which take inputs of any scale."""
-        return self.settings.spec.parametrisation.closed_form
+    def _is_readout(self) -> bool:
+        """Whether tasks are readouts alone, which take inputs of any scale."""
+        return self.settings.spec.parametrisation.is_readout
 
     def _seeds(self, names: Sequence[str], seeds: Seeds) -> list[int]:
-        """The seeds as a list, by default of the learner's seed and each name.
-
-        So they depend neither on the order of tasks nor on what other processes learn.
-        """
+        """The seeds; by default from the learner's seed and each name, whatever else is learned."""
         if seeds is not None:
             return list(map(check_seed, seeds if isinstance(seeds, Iterable) else [seeds]))
         drawn = []

@@ -416,9 +416,8 @@ class Backbone(ReadOnlySettings):
         like = self.module.get_parameter(names[0])
         self._parts = {layer.name: layer for layer in self.layers if layer.part}
         self._small_groups = layers.small_parameters(self.module, self.own_head)
-        small: dict[str, Tensor] = {}
-        for member in chain(*self.small_parameters()):
-            small[member.name] = self.module.get_parameter(member.name).detach()
+        small_names = [member.name for member in chain(*self.small_parameters())]
+        small = {name: self.module.get_parameter(name).detach() for name in small_names}
         buffers = dict(self.module.named_buffers())
         once = len([*self.module.parameters(), *buffers])
         state: list[Any] = [*self.module.named_parameters(remove_duplicate=False)]

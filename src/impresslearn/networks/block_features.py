@@ -21,19 +21,19 @@ CONTAINERS = (nn.Sequential, nn.ModuleList)
 # Layers whose channels are dimension 1; others have them last.
 CHANNELS_SECOND = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, _NormBase)
 
-# Of the pass in this thread: each block called and its mean, the number of inputs, and their mask.
+# The pass now in this thread: blocks called so far and means, number of inputs, attention mask.
 _pass: ContextVar[tuple[list[tuple[nn.Module, Tensor]], int, Any]] = ContextVar("_pass")
 
 
 class BlockFeatures(nn.Module):
     """A copy of a network with a new last layer, `head`, that reads the mean outputs of all blocks.
 
-    Middle blocks often tell new classes apart better than the last. Outputs are averaged over
-    places or tokens and scaled to one length, beside what the network's own last layer reads; that
-    layer goes. Adapt it as any module: `il.adapt(il.BlockFeatures(network, images[:2]))`.
+    Middle blocks often tell new classes apart better than the last. The head reads the output of
+    each block and what the removed last layer read, averaged over places or tokens and scaled to
+    length 1. Adapt it as any module: `il.adapt(il.BlockFeatures(network, images[:2]))`.
 
     - `network`: any module that `adapt` takes.
-    - `example`: two or more inputs of it, of which the first two differ.
+    - `example`: two or more inputs of the network, of which the first two differ.
     - `blocks`: names of the modules to read; by default the members of every `nn.Sequential` and
       `nn.ModuleList` that hold several layers with weights.
 
@@ -52,55 +52,57 @@ class BlockFeatures(nn.Module):
         backbone = adapt(network)
         inputs = checked_inputs(backbone, example).to(backbone.device, backbone.input_dtype)
         inputs = inputs if isinstance(inputs, Inputs) else Inputs(inputs)
+        # Equal inputs would hide a network whose rows depend on one another.
         if len(inputs) < 2 or all(torch.equal(each[0], each[1]) for each in inputs.tensors):
             raise InputError("example must be two inputs or more, of which the first two differ")
         check_passes(backbone, inputs)
         self.network = backbone.module.eval()
-        name, last = last_layer(self.network)
-        modules = _blocks_of(self.network, name, blocks)
-        # Without its last layer the network computes what that layer would read.
-        parent, _, attribute = name.rpartition(".")
+        last_name, last = last_layer(self.network)
+        modules = _blocks_of(self.network, last_name, blocks)
+        # With an identity in place of its last layer, the network gives what that layer would read.
+        parent, _, attribute = last_name.rpartition(".")
         end = nn.Identity()
         setattr(self.network.get_submodule(parent), attribute, end)
         for module in (*modules.values(), end):
             layers = [*(last if module is end else module).modules()]
             second = {isinstance(layer, CHANNELS_SECOND) for layer in layers if layer._parameters}
             sizes = {len(each) for each in module.parameters() if each.dim() == 1}
-            # No closure: a copy of the network must not refer to the first.
+            # A closure would let a deep copy of the network share objects with this one.
             module.register_forward_hook(partial(_record, second, sizes))
         try:
             called, means = zip(*self._means(inputs), strict=True)
-            # One input more: an output with the batch elsewhere cannot fit both.
+            # With one input more, an output whose batch is not the first dimension is refused.
             self._means(inputs[torch.arange(len(inputs) + 1) % len(inputs)])
         except (AttributeError, RuntimeError) as error:
-            line = f"{backbone.name} does not run without its last layer, {name}"
+            line = f"{backbone.name} does not run without its last layer, {last_name}"
             raise InputError(f"{line}; let forward call it and use nothing else of it") from error
         for block, module in modules.items():
             if module not in called:
                 raise InputError(f"block {block!r} is not called; name others by blocks=[...]")
         weight = next(last.parameters())
-        # Often the last layer reads the mean of the last block, and nothing else.
-        room = torch.finfo(weight.dtype).eps ** 0.5 * float(means[-1].abs().max())
+        # Often the last layer reads the mean of the last block: the head reads it only once.
+        tolerance = torch.finfo(weight.dtype).eps ** 0.5 * float(means[-1].abs().max())
         same = means[-2].shape == means[-1].shape
-        self._skips = same and float((means[-2] - means[-1]).abs().max()) < room
-        width = sum(mean.shape[1] for mean in means) - self._skips * means[-1].shape[1]
+        self._skips_last_block = same and float((means[-2] - means[-1]).abs().max()) < tolerance
+        read = means[:-2] + means[-1:] if self._skips_last_block else means
+        width = sum(mean.shape[1] for mean in read)
         self.head = nn.Linear(width, backbone.num_classes, device="meta", dtype=weight.dtype)
         self.head.to_empty(device=weight.device)
-        # Not zeros, with which no check would see what the network computes.
-        fill_weights(self.head, "signed_constant", 0, 1.0, INIT_VERSION)
+        # With a head of zeros, all logits are equal, and the checks of `adapt` would see no fault.
+        fill_weights(self.head, "signed_constant", seed=0, gain=1.0, version=INIT_VERSION)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """The last layer's outputs (n, K); inputs as the network takes them."""
         means = [mean for _, mean in self._means(Inputs(*inputs, **named))]
-        if self._skips:
+        if self._skips_last_block:
             del means[-2]
         features = torch.cat(means, dim=1)
-        # A root mean square of 1 suits the rates at which heads are trained.
+        # Learning rates of heads suit features whose root mean square is 1.
         return self.head(features.to(self.head.weight) * sqrt(features.shape[1] / len(means)))
 
     def _means(self, inputs: Inputs) -> list[tuple[nn.Module, Tensor]]:
-        """Every block that a pass calls, in order, and its scaled mean (n, f); the end is last."""
+        """The blocks in the order of a pass, each with its scaled mean (n, f); `end` comes last."""
         means: list[tuple[nn.Module, Tensor]] = []
         mask = inputs.named.get("attention_mask")
         token = _pass.set((means, inputs.tensors[0].shape[0], mask))
@@ -117,12 +119,12 @@ def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Modul
     if not isinstance(blocks, list | tuple | None):
         raise InputError(f"blocks must be a list of names, got {blocks!r}")
     for name in blocks or ():
-        if name not in list(modules):
+        if name not in list(modules):  # a list also takes what cannot be hashed
             raise InputError(f"{kind} has no module {name!r}{did_you_mean(name, modules)}")
         if not name or f"{last}.".startswith(f"{name}."):
             raise InputError(f"block {name!r} holds the last layer, which goes; name others")
     names = _members(modules, last) if blocks is None else blocks
-    if blocks is None and len(names) == 1:  # as for nn.Sequential(body, head)
+    if blocks is None and len(names) == 1:  # nn.Sequential(body, head): look inside the body
         names = _members(modules, last, inside=f"{names[0]}.") or names
     if not names:
         line = f"{kind} has no blocks of several layers in an nn.Sequential or nn.ModuleList"
@@ -131,13 +133,14 @@ def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Modul
 
 
 def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list[str]:
-    """The outermost members of containers that hold several layers, but not the last."""
+    """The outermost container members under `inside` that hold several layers, but not the last."""
     names: list[str] = []
     for name, module in modules.items():
         container = modules[name.rpartition(".")[0]]
         layers = [x for x in module.modules() if isinstance(x, MASKABLE) or units_in_columns(x)]
-        found = name.startswith(tuple(f"{block}." for block in names))
-        if found or not name.startswith(inside) or f"{last}.".startswith(f"{name}."):
+        is_within_one = name.startswith(tuple(f"{block}." for block in names))
+        holds_last = f"{last}.".startswith(f"{name}.")
+        if is_within_one or holds_last or not name.startswith(inside):
             continue
         is_member = isinstance(container, CONTAINERS) and not isinstance(module, CONTAINERS)
         if is_member and len(layers) > 1:
@@ -146,14 +149,14 @@ def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list
 
 
 def _record(second: set[bool], sizes: set[int], block: nn.Module, _: Any, output: Any) -> None:
-    """Records (n, f) of length 1: an output averaged over all but the batch and the channels.
+    """A hook that adds the block and its mean output (n, f), of length 1, to the current pass.
 
-    - second: for the block's layers, whether their channels are dimension 1.
-    - sizes: of its norms and biases.
+    - second: for the block's layers with weights, whether their channels are dimension 1 (or last).
+    - sizes: the lengths of the block's norms and biases.
     """
-    if (running := _pass.get(None)) is None:
+    if (running := _pass.get(None)) is None:  # the network runs by itself
         return
-    # Averaged now, since the network may change its output in place.
+    # The mean is taken here, since the network may change this output in place.
     means, count, mask = running
     values = output[0] if isinstance(output, tuple) and output else output
     dense = isinstance(values, Tensor) and not values.is_nested
@@ -163,16 +166,17 @@ def _record(second: set[bool], sizes: set[int], block: nn.Module, _: Any, output
         raise InputError(f"{line}; name other modules by blocks=[...]")
     # Half precision would overflow in sums.
     values = values.to(torch.promote_types(values.dtype, torch.float32))
-    last = values.dim() - 1
-    if last == 1:
+    last_dim = values.dim() - 1
+    if last_dim == 1:
         mean = values.clone()
-    elif last == 2 and isinstance(mask, Tensor) and mask.shape == values.shape[:2]:
+    elif last_dim == 2 and isinstance(mask, Tensor) and mask.shape == values.shape[:2]:
         weights = mask.unsqueeze(2).to(values.dtype)
         mean = (values * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
     else:
-        # Channels are second in images and last in tokens. Exceptions show by their sizes: norms
-        # and biases have as many numbers as there are channels.
-        order = (1, last) if False not in second or (True in second and last > 2) else (last, 1)
+        # Channels are dimension 1 of images, and the last of tokens. But the other one of the two
+        # has the channels if only its size is the length of a norm or bias.
+        is_image = True in second and last_dim > 2
+        order = (1, last_dim) if is_image or False not in second else (last_dim, 1)
         channels = next((dim for dim in order if values.shape[dim] in sizes), order[0])
-        mean = values.mean([dim for dim in range(1, last + 1) if dim != channels])
+        mean = values.mean([dim for dim in range(1, last_dim + 1) if dim != channels])
     means.append((block, F.normalize(mean, dim=1)))

@@ -175,9 +175,8 @@ def _trained(
 def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     """Raises InputError unless a head of zeros makes all logits equal, as logits or log-softmax."""
     outputs = backbone.num_classes + 1  # a network may need the number that it has
-    head = {}
-    for key, part in backbone.new_head(outputs).items():
-        head[key] = torch.zeros_like(part).requires_grad_(True)
+    new = backbone.new_head(outputs).items()
+    head = {key: torch.zeros_like(part).requires_grad_(True) for key, part in new}
     with torch.inference_mode(False), torch.enable_grad():
         logits = None
         with suppress(RuntimeError, ValueError, AssertionError, IndexError, TypeError):

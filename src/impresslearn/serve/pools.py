@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import os
 import re
+import sys
 import threading
 import time
 import uuid
@@ -29,15 +31,23 @@ LOOK_SECONDS = 0.5  # how often a waiting request looks whether its client has g
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+def _give_way() -> None:
+    """Lowers the priority of this thread."""
+    if sys.platform == "linux":  # elsewhere a thread has none of its own
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
 class BoundedPool:
     """Threads with a bounded queue.
 
     - threads: requests that are computed at the same time.
     - waiting: requests that may wait for them; further ones are answered 503 at once.
+    - in_background: whether other threads go first where processors are short.
     """
 
-    def __init__(self, name: str, threads: int, waiting: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, name)
+    def __init__(self, name: str, threads: int, waiting: int, in_background: bool = False) -> None:
+        self._pool = ThreadPoolExecutor(threads, name, _give_way if in_background else None)
         self._free = threading.BoundedSemaphore(threads + waiting)
         self._ended = threading.Event()
         self._items: deque[tuple[Any, Future[Any]]] = deque()
@@ -64,7 +74,10 @@ class BoundedPool:
     async def run_together(
         self, request: Request, item: Any, alone: Callable[..., Any], together: Callable[..., Any]
     ) -> Any:
-        """As `run`, of what `alone` gives for the item; `together` is for all items that wait."""
+        """As `run`, of what `alone` gives for the item.
+
+        `together` is for all items that wait: a result each, None for those to be computed alone.
+        """
         answer: Future[Any] = Future()
         self._items.append(entry := (item, answer))
 
@@ -74,13 +87,14 @@ class BoundedPool:
                 count = min(len(self._items), MOST_TOGETHER)
                 taken = [self._items.popleft() for _ in range(count)]
             taken = [each for each in taken if each[1].set_running_or_notify_cancel()]
-            results: list[Any] = []
+            items = [item for item, _ in taken]
+            results: list[Any] = [None] * len(taken)
             if len(taken) > 1:
                 with suppress(Exception):  # one by one says which of them fails
-                    results = together([item for item, _ in taken])
-            for number, (item, future) in enumerate(taken):
+                    results = together(items)
+            for result, (item, future) in zip(results, taken, strict=True):
                 try:
-                    future.set_result(results[number] if results else alone(item))
+                    future.set_result(alone(item) if result is None else result)
                 except Exception as error:
                     future.set_exception(error)
 

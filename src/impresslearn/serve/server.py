@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
@@ -183,11 +183,24 @@ class Service:
             predictions.unknown = flags
         return predictions
 
+    @_of_present_file
+    def kind(self, request: PredictRequest) -> Hashable:
+        """Equal for requests that one pass can answer; None for one that has to be answered alone.
+
+        A request that will fail must not make the others fail with it.
+        """
+        inputs, names = request.inputs, request.task
+        named = [names] if isinstance(names, str) else names
+        if not isinstance(inputs, np.ndarray) or any(
+            each not in self.learner.tasks_ for each in named
+        ):
+            return None
+        finite = inputs.dtype == object or bool(np.isfinite(inputs).all())
+        form = inputs.dtype, inputs.shape[1:], finite
+        return *form, request.prepared, request.logits, request.unknown
+
     def predict_together(self, requests: Sequence[PredictRequest]) -> list[Predictions]:
-        """The answers to requests in one pass. Raises where they cannot share one."""
-        kinds = {(each.inputs.dtype, each.prepared, each.logits, each.unknown) for each in requests}
-        if len(kinds) > 1:
-            raise InputError("requests of several kinds cannot share a pass")
+        """The answers to requests of one kind, in one pass."""
         counts = [len(request.inputs) for request in requests]
         names: list[str] = []
         for request, count in zip(requests, counts, strict=True):
@@ -273,7 +286,7 @@ def create_app(
     # Predictions have their own threads, so that /health and /tasks never wait for them, and they
     # do not wait for inferences.
     predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
-    inferring = BoundedPool("infer", INFER_THREADS, MAX_WAITING)
+    inferring = BoundedPool("infer", INFER_THREADS, MAX_WAITING, in_background=True)
     metrics = Metrics(service.gauges)
 
     @asynccontextmanager
@@ -338,11 +351,21 @@ def create_app(
         def alone(item: Item) -> str:
             return compute(item[1]()).model_dump_json()
 
-        def together(items: Sequence[Item]) -> list[str]:
+        def together(items: Sequence[Item]) -> list[str | None]:
             if sum(size for size, _ in items) > settings.max_bytes:
-                raise InputError("these requests are too large to share a pass")
-            answers = compute_all([parsed() for _, parsed in items])
-            return [answer.model_dump_json() for answer in answers]
+                return [None] * len(items)
+            kinds: dict[Hashable, list[int]] = {}
+            for number, (_, parsed) in enumerate(items):
+                with suppress(InputError):
+                    kinds.setdefault(service.kind(parsed()), []).append(number)
+            kinds.pop(None, None)
+            answers: list[str | None] = [None] * len(items)
+            for numbers in kinds.values():
+                with suppress(Exception):  # then each is computed alone
+                    shared = compute_all([items[number][1]() for number in numbers])
+                    for number, answer in zip(numbers, shared, strict=True):
+                        answers[number] = answer.model_dump_json()
+            return answers
 
         async def route(request: Request) -> Response:
             body = await read_body(request, settings.max_bytes)

@@ -61,7 +61,7 @@ CACHE_BYTES = 80 * 1024**2  # memory for the effective weights of the tasks used
 class Store:
     """The bank, tasks and shared norm statistics of one network.
 
-    - bank: the masks of the database, of which the last ones may be missing.
+    - bank: the first masks, which the database may not have yet; `catch_up` appends its others.
     - cache_bytes: memory for the effective weights of the tasks used last.
     - database: by default a new one in memory.
     """
@@ -83,17 +83,17 @@ class Store:
         self.cache = WeightCache(cache_bytes)
         self._mask_digests: dict[int, bytes] = {}
         self._written_masks = 0  # masks of the bank that are known to be in the database
-        self._generation: Hashable = None  # the state of the database that the bank has
+        self._generation: Hashable = None  # of the database when the bank last caught up with it
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
-        # Whether a task may still add a projection or coordinates, which all tasks then share.
+        # Whether a task may add a projection or `FeatureSpace` for all tasks; False in workers.
         self.adds_shared = True
         self._space: FeatureSpace | None = None
         self.index = TaskIndex(self)
         # Whether the network ends with its head; None before it was checked.
         self.has_plain_head: bool | None = None
-        self._class_map: tuple[bytes, ClassMap] | None = None
-        self._shared: Statistics | None = None
+        self._class_map: tuple[bytes, ClassMap] | None = None  # as written, and decoded
+        self._shared: Statistics | None = None  # the network's own, or what the first task gathers
         if backbone.shares_statistics and backbone.pretrained:
             self._shared = backbone.initial_statistics()
 
@@ -102,7 +102,7 @@ class Store:
         return Store, (self.backbone, self.bank, self.cache.limit, self.database)
 
     def with_first_task(self) -> Store:
-        """A copy in memory with the masks and all that tasks share, but only the first task."""
+        """A copy in memory for workers: masks, all that tasks share, and only the first task."""
         memory = Database(copy_of=self.database)
         with memory.transaction():
             memory.write("DELETE FROM tasks WHERE number > (SELECT min(number) FROM tasks)")
@@ -145,13 +145,12 @@ class Store:
     @property
     def profiles_features(self) -> bool:
         """Whether tasks recognise inputs by the network's features."""
-        backbone = self.backbone
-        own_head = backbone.own_head is not None
-        return backbone.pretrained and own_head and not backbone.normalises_by_batch
+        network, own_head = self.backbone, self.backbone.own_head is not None
+        return network.pretrained and own_head and not network.normalises_by_batch
 
     @property
     def space(self) -> FeatureSpace | None:
-        """The coordinates of features; None before a task has set them."""
+        """The coordinates in which tasks recognise inputs; None before a task has set them."""
         if self._space is None and self.profiles_features:
             self._space = self.rows.space()
         return self._space
@@ -159,7 +158,7 @@ class Store:
     @property
     def frozen_view(self) -> TaskView:
         """The frozen network, which computes the features that profiles use."""
-        view, backbone = self.feature_view(0, True), self.backbone
+        view, backbone = self.feature_view(num_masks=0, residual=True), self.backbone
         if backbone.has_task_statistics:
             view = replace(view, statistics=backbone.initial_statistics())
         return view
@@ -212,15 +211,16 @@ class Store:
             coefficients, classes = head_coefficients(head), len(run.classes)
             stored = round_coefficients(coefficients, precision, backbone, classes)
             weights |= head_weights(backbone, stored.restore(backbone).head)
-        packed, layers = [], backbone.layers
+        added, layers = [], backbone.layers
         for mask_name, bits in masks.items():
-            added = packed_mask(mask_name, bits, layers, "edge_popup", recipes[mask_name])
-            packed.append(coded_mask(added, layers))
-        size = len(packed[0][0].coded or b"")
+            packed = packed_mask(mask_name, bits, layers, "edge_popup", recipes[mask_name])
+            added.append(coded_mask(packed, layers))
+        size = len(added[0][0].coded or b"")  # of the task's own mask
+        # `_commit` sets num_masks, once the position of the mask is certain.
         row = task_row(name, run, recipes[name], 1, stored, mask=name, mask_bytes=size)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
         row = self._with_profile(row, self.rows.decode(row), view, run, precision)
-        self._commit(row, run.phase, packed)
+        self._commit(row, run.phase, added)
 
     def commit_learned(
         self,
@@ -235,7 +235,7 @@ class Store:
         """Rounds and commits a learned task's coefficients, and its norm statistics.
 
         - replaced: the previous version; nothing is written if the new one equals it.
-        - max_bytes: a task that takes more is not kept, and its bytes are returned.
+        - max_bytes: a task that takes more is not kept, and its bytes are returned. Otherwise None.
 
         Raises InputError if another process has updated or removed the task since learning began.
         """
@@ -249,7 +249,7 @@ class Store:
         if max_bytes is not None and (size := row.info().bytes) > max_bytes:
             return size
         self._commit(row, run.phase, (), replaced)
-        # Reuse the weights for predictions.
+        # Keep the weights for predictions: `get` adds them to the cache.
         self.cache.get(f"task {row.checksum.hex()}", lambda: weights)
         return None
 
@@ -341,7 +341,7 @@ class Store:
     def _with_profile(
         self, row: TaskRow, draft: StoredTask, view: TaskView, run: TrainingRun, precision: str
     ) -> TaskRow:
-        """Adds norm statistics and a profile. Raises TrainingError for outputs not finite."""
+        """The row with norm statistics and a profile. Raises TrainingError for NaN or infinity."""
         backbone, statistics = self.backbone, None
         if run.phase.statistics is not None and backbone.has_task_statistics:
             gathered = run.phase.statistics
@@ -349,14 +349,15 @@ class Store:
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
         inputs = profiled = run.examples.inputs_at(places)
-        changes, last = draft.parts[:-1], draft.parts[-1] if draft.parts else None
-        if run.features is not None and isinstance(last, Readout):
-            # Known features save a pass. A task that changes the network still needs its inputs.
-            positions = _positions(0 if changes else row.num_masks, last.residual)
+        readout = draft.parts[-1] if draft.parts else None
+        if run.features is not None and isinstance(readout, Readout):
+            # Known features save a pass. If a task changes the network, they are the frozen one's.
+            changes_network = len(draft.parts) > 1
+            positions = _positions(0 if changes_network else row.num_masks, readout.residual)
             values = run.features[torch.from_numpy(places)]
             keys = tuple(map(self._feature_key, positions))
             profiled = Features(values, inputs_behind(inputs), backbone.name, keys, {})
-            inputs = inputs if changes else profiled
+            inputs = inputs if changes_network else profiled
         outputs = view.outputs(backbone, inputs)
         numbers = [outputs, *(statistics.values.values() if statistics else ())]
         if not all(values.isfinite().all() for values in numbers):
@@ -407,9 +408,9 @@ class Store:
         self.check_masks_of(task)
         if task.coefficients is not None and task.mask is None:
             return task.coefficients.restore(self.backbone)
-        shares = torch.zeros(task.num_masks, dtype=torch.float32, device=self.backbone.device)
-        shares[self._bank.index(str(task.mask))] = 1
-        return mixture_of(shares, self.backbone.layers)
+        alphas = torch.zeros(task.num_masks, dtype=torch.float32, device=self.backbone.device)
+        alphas[self._bank.index(str(task.mask))] = 1
+        return mixture_of(alphas, self.backbone.layers)
 
     def statistics(self, task: StoredTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
@@ -420,7 +421,7 @@ class Store:
         return self._view(task, self.statistics(task), self.weights(task, evict_others))
 
     def view_once(self, task: StoredTask) -> TaskView:
-        """As `view`, without a place in the cache: of all tasks in turn, none is needed again."""
+        """As `view`, but not cached: for going through all tasks, each of which is needed once."""
         return self._view(task, self.statistics(task), self._weights(task))
 
     def weights(self, task: StoredTask, evict_others: bool = True) -> Weights:
@@ -435,7 +436,7 @@ class Store:
         """The networks that readouts read: the frozen one if residual, then one per mask."""
         self.catch_up()
         positions = _positions(num_masks, residual)
-        first, *others = map(self._body, positions)
+        first, *others = map(self._network, positions)
         keys = tuple(map(self._feature_key, positions))
         classes = self.backbone.num_classes
         return TaskView(first, self.shared, classes, "eval", tuple(others), keys)
@@ -467,7 +468,7 @@ class Store:
         head = over_features(numbers.numbers[-1], self.rows.projection(readout.projection))
         if len(numbers.parts) > 1:
             return changed | head_weights(backbone, head)
-        return dict(zip(("weight", "bias"), head, strict=False))
+        return dict(zip(("weight", "bias"), head, strict=False))  # the bias may be missing
 
     def _view(self, task: StoredTask, statistics: Statistics | None, weights: Weights) -> TaskView:
         """A task with its weights, as `_weights` gives them."""
@@ -488,13 +489,13 @@ class Store:
         networks = []
         for number in used:
             head = head_weights(self.backbone, [heads[number], *bias])
-            networks.append(self._body(positions[number]) | head)
+            networks.append(self._network(positions[number]) | head)
             bias = [torch.zeros_like(values) for values in bias]
         keys = tuple(self._feature_key(positions[number]) for number in used)
         return TaskView(networks[0], statistics, classes, "eval", tuple(networks[1:]), keys)
 
-    def _body(self, position: int | None) -> Weights:
-        """The network's weights under one mask; {} for the network itself."""
+    def _network(self, position: int | None) -> Weights:
+        """The weights under the mask at a position; {} for the frozen network itself."""
         if position is None:
             return {}
         name = self._bank.infos[position].name
@@ -503,7 +504,7 @@ class Store:
         )
 
     def _feature_key(self, position: int | None) -> Hashable:
-        """A key of the features under one mask: stores of one network give equal keys."""
+        """A key of the features under one mask, equal in all stores of the network."""
         mask = None if position is None else self.mask_digest(position)
         gathered = None if self.backbone.pretrained else self.shared
         return mask, None if gathered is None else self.backbone.fingerprint(gathered)
@@ -526,5 +527,5 @@ class Store:
 
 
 def _positions(num_masks: int, residual: bool) -> list[int | None]:
-    """The networks that a readout reads, in the order of features: None is the frozen network."""
+    """The masks that a readout reads features under, in order; None is the frozen network."""
     return [*([None] if residual else []), *range(num_masks)]

@@ -11,7 +11,7 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, training_examples
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.training.loop import Recipe, TaskTraining, Trainable, Weights, with_head
+from impresslearn.training.loop import Recipe, TaskTraining, Trainable, with_head
 from impresslearn.training.progress import ProgressChoice, progress_for
 
 HEAD_RATE = 10.0  # the head starts from zeros, and learns faster than the pretrained weights
@@ -59,9 +59,8 @@ def adapt_to(
     statistics = backbone.initial_statistics() if backbone.has_statistics else None
     bar, phase = progress_for(progress).titled("first session"), TrainingPhase("train", statistics)
     training = TaskTraining(backbone, source, len(classes), recipe, phase, check_seed(seed), bar)
-    copies: Weights = {}
-    for name, values in (backbone.weights | backbone.small).items():
-        copies[name] = values.clone().requires_grad_(True)
+    trained = backbone.weights | backbone.small
+    copies = {name: values.clone().requires_grad_(True) for name, values in trained.items()}
     body = Trainable(list(copies.values()), lambda: (copies, 0.0), lambda: copies)
     training.fit(with_head(body, backbone, len(classes), HEAD_RATE))
     adapted = copy.deepcopy(backbone)
