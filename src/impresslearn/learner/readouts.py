@@ -267,7 +267,10 @@ class TaskReadout:
             # One task's components serve other tasks almost as well as components of many.
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
-            if enough and store.adds_shared and (staged or store.backbone.pretrained):
+            # It makes a task's fit four times as long: over `linear` only for wide inputs.
+            wide = store.profiles_features and dimensions > FEWEST_PROJECTED
+            wanted = staged or store.backbone.pretrained or wide
+            if enough and store.adds_shared and wanted:
                 number, projection = store.commit_projection(self.features, dimensions, *networks)
         self._number, self._projection, self._residual = number, projection, residual
         self._frozen = Stage(Coefficients((), (), num_masks), self.features, None)

@@ -65,6 +65,8 @@ def _first_space(store: Any, features: Tensor, targets: Tensor) -> FeatureSpace 
     number, projection = store.rows.last_projection()
     if projection is not None and (projection.num_masks or not projection.residual):
         number, projection = 0, None  # it is of features under masks
+    elif projection is not None and len(projection.matrix.T) < features.shape[1] <= MOST_FEATURES:
+        number, projection = 0, None  # what it leaves out distinguishes inputs
     added = None
     if projection is None and features.shape[1] > MOST_FEATURES:
         if len(features) < COMPONENTS:

@@ -31,6 +31,7 @@ from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.feature_scores import FeatureSpace
+from impresslearn.inference.unknown import FEW_FEATURES
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
@@ -144,9 +145,12 @@ class Store:
 
     @property
     def profiles_features(self) -> bool:
-        """Whether tasks recognise inputs by the network's features."""
-        network, own_head = self.backbone, self.backbone.own_head is not None
-        return network.pretrained and own_head and not network.normalises_by_batch
+        """Whether tasks recognise inputs by the features that enter their heads."""
+        network, head = self.backbone, self.backbone.own_head
+        if head is None or network.normalises_by_batch:
+            return False
+        # Without layers the inputs are the features. Of a few, statistics of each one tell more.
+        return network.pretrained or (not network.layers and head.fan_in > FEW_FEATURES)
 
     @property
     def space(self) -> FeatureSpace | None:
