@@ -22,7 +22,7 @@ from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import classes_of
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.inference import KnownTask, guess_task
-from impresslearn.inference.unknown import distances, exceeded_by, signals
+from impresslearn.inference.unknown import TaskProfile, distances, exceeded_by, signals
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -206,14 +206,15 @@ def _scores(learner: ImpressLearner, names: list[str], batches: Sequence[Tensor]
         best = guess.best
         logits = learner.logits(Prepared(batch), best)
         profile = learner.tasks_.stored(best).profile
-        (away,) = distances([profile], signals(learner.backbone, batch, logits))
         row = {
             "entropy": float(entropies(logits).mean()),
             "energy": -float(logits.logsumexp(dim=1).mean()),
             "largest logit": -float(logits.max(dim=1).values.mean()),
-            "input statistics": float(exceeded_by(profile.limits, away)),
             "the default": np.log(guess.unknown_probability) - np.log(guess.posterior[best]),
         }
+        if isinstance(profile, TaskProfile):  # others know features of their inputs instead
+            (away,) = distances([profile], signals(learner.backbone, batch, logits))
+            row["input statistics"] = float(exceeded_by(profile.limits, away))
         rows.append(row)
     return pd.DataFrame(rows)
 
