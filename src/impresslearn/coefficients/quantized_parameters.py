@@ -93,8 +93,6 @@ class QuantizedParameters:
     def set(self, first: int, tensors: Sequence[Tensor]) -> None:
         """Moves the integers of the tensors from number `first` on to the nearest values."""
         (self._joint or self)._tensors = []  # made before the move
-        if not tensors:
-            return
         begin = sum(self._sizes[:first])
         values = torch.cat([tensor.flatten() for tensor in tensors])
         places = slice(begin, begin + len(values))

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.deltas import Head, head_coefficients, head_weights
-from impresslearn.coefficients.masks import equal_alphas, masked_weights, mix, mixture_of
+from impresslearn.coefficients.masks import MaskMixture, equal_alphas, masked_weights, mix
 from impresslearn.coefficients.norm_statistics import (
+    StoredStatistics,
     restore_statistics,
     round_statistics,
-    statistics_bytes,
 )
 from impresslearn.coefficients.parametrisation import Coefficients, round_coefficients, task_weights
 from impresslearn.coefficients.readout import Projection, Readout, over_features
@@ -311,7 +311,7 @@ class Store:
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:
-                    self.rows.write_meta("shared", statistics_bytes(shared))
+                    self.rows.write_meta("shared", StoredStatistics(shared).content)
                 if row is not None:
                     row = replace(row, num_masks=first + 1) if masks else row
                     self.rows.add_task(row)
@@ -414,7 +414,8 @@ class Store:
             return task.coefficients.restore(self.backbone)
         alphas = torch.zeros(task.num_masks, dtype=torch.float32, device=self.backbone.device)
         alphas[self._bank.index(str(task.mask))] = 1
-        return mixture_of(alphas, self.backbone.layers)
+        by_layer = tuple(alphas.clone() for _ in self.backbone.layers)
+        return Coefficients((MaskMixture(),), (by_layer,), len(alphas))
 
     def statistics(self, task: StoredTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
