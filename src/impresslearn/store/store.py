@@ -403,7 +403,6 @@ class Store:
 
     def remove_task(self, name: str) -> None:
         """Takes a task out with all its versions; the bank keeps its masks."""
-        self.database.check_writable()
         with self.committing, self.database.transaction():
             self.rows.remove_tasks([self.tasks.stored(name).name])
 
@@ -504,9 +503,8 @@ class Store:
         if position is None:
             return {}
         name = self._bank.infos[position].name
-        return self.cache.get(
-            f"mask {position}", lambda: masked_weights(self._bank, self.backbone.weights, name)
-        )
+        make = partial(masked_weights, self._bank, self.backbone.weights, name)
+        return self.cache.get(f"mask {position}", make)
 
     def _feature_key(self, position: int | None) -> Hashable:
         """A key of the features under one mask, equal in all stores of the network."""
