@@ -23,7 +23,7 @@ from impresslearn.checks import (
     check_name,
     check_seed,
 )
-from impresslearn.coefficients.deltas import check_fold
+from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
@@ -137,7 +137,9 @@ class ImpressLearner(ReadOnlySettings):
             max_bytes, staged,
         )  # fmt: skip
         vars(self).update(self.settings.values())  # checked, and as attributes of the learner
-        check_fold(backbone, self.settings.tune, fold_after)
+        if fold_after and not can_fold(backbone, self.settings.tune):
+            line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out, as"
+            raise InputError(f"{line} there are no tuned batch norms whose statistics tasks share")
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
         # The learner adds masks to its own copy of a given bank.

@@ -256,9 +256,8 @@ def check_new_name(name: str, known: Collection[str]) -> None:
 
 def name_taken(name: str) -> InputError:
     """The error for a new task of a name that another task has."""
-    return InputError(
-        f"task {name!r} was learned already; choose another name, or update or remove it"
-    )
+    line = "was learned already; choose another name, or update or remove it"
+    return InputError(f"task {name!r} {line}")
 
 
 def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
