@@ -27,13 +27,7 @@ from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase, accuracy_of, labels_of
-from impresslearn.store.tasks import (
-    TaskInfo,
-    check_new_name,
-    find_task,
-    label_map_bytes,
-    tensor_bytes,
-)
+from impresslearn.store.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
 from impresslearn.training.first_session import HEAD_RATE
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, Weights, with_head
 from impresslearn.training.progress import ProgressChoice, progress_for
@@ -60,7 +54,7 @@ def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
 
     def result() -> tuple[Weights, int]:
         trained = {layer: weight.detach() for layer, weight in copies.items()}
-        return trained, tensor_bytes(trained.values())
+        return trained, sum(weight.nbytes for weight in trained.values())
 
     return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
 
