@@ -18,7 +18,6 @@ from impresslearn.methods.finetuning import SCALE, FineTuning, rounded_numbers
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import TUNED, MaskableLayer
-from impresslearn.store.tasks import tensor_bytes
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
 # The shares of the steps after which all are pruned, and from which on weights are rounded.
@@ -127,7 +126,7 @@ def share(
 
     settings |= {"recipe": recipe, "precision": precision, "largest": largest}
     method = _coefficients(backbone, start, weights, seed, **settings)
-    method.shared_bytes = tensor_bytes(chain.from_iterable(directions.values()))
+    method.shared_bytes = sum(each.nbytes for each in chain.from_iterable(directions.values()))
     return method
 
 

@@ -58,9 +58,8 @@ def clear_calls(call: Call) -> Call:
             if error.__traceback__ is None or error.__traceback__.tb_next:
                 raise  # it began inside of the call
             place, line = call.__qualname__.removesuffix(".__init__"), str(error)
-            takes = [
-                name for name in inspect.signature(call).parameters if name not in ("self", "cls")
-            ]
+            parameters = inspect.signature(call).parameters
+            takes = [name for name in parameters if name not in ("self", "cls")]
             for name in named:
                 check_known(f"{place} has no argument", name, takes)
             missing = line.partition(": ")[2]

@@ -274,10 +274,9 @@ def mark_of(key: str, summary: Summary) -> dict[str, Any]:
     mark: dict[str, Any] = {key: summary.mean}
     if summary.half_width is not None:
         low, high = summary.mean - summary.half_width, summary.mean + summary.half_width
-        share = kind_of(key) == "fraction"  # no accuracy is below 0% or above 100%
-        mark |= (
-            {"low": max(low, 0.0), "high": min(high, 1.0)} if share else {"low": low, "high": high}
-        )
+        if kind_of(key) == "fraction":  # no accuracy is below 0% or above 100%
+            low, high = max(low, 0.0), min(high, 1.0)
+        mark |= {"low": low, "high": high}
     elif len(summary.draws) > 1:
         mark["draws"] = summary.draws
     return mark

@@ -150,9 +150,8 @@ def merge(
             with shared.open_learner(other, module, readonly=True) as source:
                 learned = (name for name, task in source.tasks_.items() if task.role == "learned")
                 while names := list(islice(learned, MERGED)):
-                    outcomes = learner.commit_encoded(
-                        source.encoded(names), on_conflict=cast(Any, on_conflict)
-                    )
+                    encoded = source.encoded(names)
+                    outcomes = learner.commit_encoded(encoded, on_conflict=cast(Any, on_conflict))
                     for name, outcome in outcomes.items():
                         if isinstance(outcome, Exception):
                             shared.error(outcome, name)

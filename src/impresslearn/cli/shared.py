@@ -100,9 +100,8 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
             name = path.resolve().name if path.is_dir() else path.stem
         name = composed(name)
         if name in paths:
-            raise typer.BadParameter(
-                f"{paths[name]} and {path} would both be task {name!r}; name them: NAME=PATH"
-            )
+            line = f"{paths[name]} and {path} would both be task {name!r}"
+            raise typer.BadParameter(f"{line}; name them: NAME=PATH")
         paths[name] = path
     return paths
 

@@ -109,9 +109,9 @@ def _content(writer: Writer) -> bytes:
     for count in range(max(0, size - 3 * WORD), size + 1):
         unit = 1 << 8 * (size - count)
         number = -(-first // unit)
-        if number * unit < first + width:
-            return number.to_bytes(count, "big").rstrip(b"\0")
-    raise AssertionError("the point itself is a code")
+        if number * unit < first + width:  # at the latest for all bytes, those of `point`
+            break
+    return number.to_bytes(count, "big").rstrip(b"\0")
 
 
 def _flags(coder: Writer, values: Sequence[bool]) -> list[bool]:

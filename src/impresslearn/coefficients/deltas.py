@@ -18,7 +18,6 @@ from impresslearn.coefficients.parametrisation import (
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import TensorLayout
-from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import SmallParameter, TunedKind
@@ -117,13 +116,6 @@ def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
     for prefix, _ in batch_norms(backbone.module):
         needed |= {f"{prefix}weight", f"{prefix}bias"}
     return backbone.shares_statistics and not backbone.normalises_by_batch and needed <= tuned
-
-
-def check_fold(backbone: Backbone, tune: Sequence[TunedKind], fold_after: float) -> None:
-    """Raises InputError where norm statistics are to be folded and cannot be."""
-    if fold_after and not can_fold(backbone, tune):
-        line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out"
-        raise InputError(f"{line}, as there are no tuned batch norms whose statistics tasks share")
 
 
 @torch.no_grad()

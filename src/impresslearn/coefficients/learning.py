@@ -260,8 +260,6 @@ def _leaves(
         return [_RealParameters(values)]
     if not values:
         return sparse
-    # One object for the integers of all tensors: an object per tensor would cost a dozen operations
-    # each at every step.
     shapes = [tuple(tensor.shape) for tensor in values]
     quantized = QuantizedParameters(shapes, grids, speeds, device)
     quantized.set(0, values)

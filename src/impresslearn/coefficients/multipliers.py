@@ -98,8 +98,7 @@ class SparseIntegerMultipliers:
         self._residual = residual
         self._shapes = [(layer.units, layer.fan_in) for layer in layers]
         self._sizes = [layer.numel for layer in layers]
-        # The integers of all layers are one parameter, and so are the steps' logarithms: a
-        # parameter per layer would cost a dozen operations each at every step.
+        # One parameter for all layers, and one for their steps, as in `QuantizedParameters`.
         numbers = torch.zeros(sum(self._sizes), dtype=torch.float32)
         numbers = numbers if residual else self._random_mask(seed)
         self._numbers = numbers.to(device).requires_grad_(True)

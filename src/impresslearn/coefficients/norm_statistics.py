@@ -52,7 +52,8 @@ class StoredStatistics:
     @property
     def content(self) -> bytes:
         """The bytes that a store keeps."""
-        return statistics_bytes(self.values) if self.code is None else self.code
+        # Without a code, the values as torch keeps them, little-endian, one buffer after the other.
+        return b"".join(map(bytes_of, self.values.values())) if self.code is None else self.code
 
 
 def round_statistics(
@@ -129,11 +130,6 @@ def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> Store
         if is_negative or not value.isfinite().all():
             raise ValueError(f"the norm statistics {name!r} hold impossible values")
     return StoredStatistics(values, content if coded else None)
-
-
-def statistics_bytes(statistics: Mapping[str, Tensor]) -> bytes:
-    """Statistics as torch keeps them, little-endian, one buffer after the other."""
-    return b"".join(map(bytes_of, statistics.values()))
 
 
 class _Origin:

@@ -93,8 +93,6 @@ class QuantizedParameters:
     def set(self, first: int, tensors: Sequence[Tensor]) -> None:
         """Moves the integers of the tensors from number `first` on to the nearest values."""
         (self._joint or self)._tensors = []  # made before the move
-        if not tensors:
-            return
         begin = sum(self._sizes[:first])
         values = torch.cat([tensor.flatten() for tensor in tensors])
         places = slice(begin, begin + len(values))
@@ -163,9 +161,8 @@ class _Step(torch.autograd.Function):
         half = u / (2 * near)
         by_size = torch.where(is_near, apart * half, u)
         by_width = torch.where(is_near, (both / 2 - size * apart) * half, slope - beyond)
-        ctx.save_for_backward(
-            moved, integers, step, grids, by_size * exact.sign(), of._sums(by_width)
-        )
+        by_exact, by_width = by_size * exact.sign(), of._sums(by_width)
+        ctx.save_for_backward(moved, integers, step, grids, by_exact, by_width)
         ctx.of = weakref.ref(of)  # it keeps this graph: a reference would free neither
         return torch.addcmul(offset, step, integers), of._sums(nats) / math.log(2)
 

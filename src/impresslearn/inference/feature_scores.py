@@ -187,7 +187,6 @@ def feature_profile(
     size = directions.square().sum()
     scale = float(((exact - common) * directions).sum() / size) if size else 0.0
     scale = float(np.float16(scale))
-    code, step = b"", STEPS[-1]
     for step in STEPS:
         code = _coded_means(exact - scale * directions, step)
         if 2 * NUMBERS + len(code) <= max_bytes:

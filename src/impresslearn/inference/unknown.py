@@ -210,7 +210,6 @@ def limits_of(away: Tensor) -> Tensor:
 
     - away: (inputs,) distances of own inputs.
     """
-    # Measured for n = 1 and n = `SEVERAL`.
     drawn = torch.randint(len(away), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
     one = away.quantile(1 - REJECTED)
     several = away[drawn].mean(dim=1).quantile(1 - REJECTED)

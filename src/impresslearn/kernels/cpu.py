@@ -103,8 +103,6 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
 
 
 def _float32(tensor: Tensor) -> Tensor:
-    if tensor.dtype == torch.float32 and tensor.is_contiguous():
-        return tensor
     return tensor.detach().to(torch.float32).contiguous()
 
 

@@ -23,7 +23,7 @@ from impresslearn.checks import (
     check_name,
     check_seed,
 )
-from impresslearn.coefficients.deltas import check_fold
+from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
@@ -41,7 +41,6 @@ from impresslearn.learner.readouts import known_form
 from impresslearn.learner.trainer import Note, Trainer
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
-from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.layers import TunedKind
@@ -138,11 +137,11 @@ class ImpressLearner(ReadOnlySettings):
             max_bytes, staged,
         )  # fmt: skip
         vars(self).update(self.settings.values())  # checked, and as attributes of the learner
-        check_fold(backbone, self.settings.tune, fold_after)
+        if fold_after and not can_fold(backbone, self.settings.tune):
+            line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out, as"
+            raise InputError(f"{line} there are no tuned batch norms whose statistics tasks share")
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
-        if backbone.layers:
-            ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # raises early
         # The learner adds masks to its own copy of a given bank.
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank.to(bank.device)
         self._store = Store(backbone, masks, self.cache_bytes)
@@ -249,11 +248,10 @@ class ImpressLearner(ReadOnlySettings):
           one of them) or "disjoint_kernels" (each kernel). Add masks of your own by `bank_.append`.
         - seed: of the draw; the learner's by default.
         """
-        seed = self.settings.seed if seed is None else check_seed(seed)
-        count, allocation = check_integer("count", count, 1), self.settings.allocation
-        sparsity = self.settings.sparsity
-        drawn = draw_masks(self.bank_, count, sparsity, allocation, seed, source=source)
-        self._store.commit_masks(drawn)
+        settings, count = self.settings, check_integer("count", count, 1)
+        seed = settings.seed if seed is None else check_seed(seed)
+        how = settings.sparsity, settings.allocation, seed, source
+        self._store.commit_masks(draw_masks(self.bank_, count, *how))
         return self
 
     def learn_task(
@@ -465,19 +463,17 @@ class ImpressLearner(ReadOnlySettings):
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
-        candidates, values, keywords = self._inference_arguments(inputs, among, method == "auto")
+        tasks, values, keywords = self._inference_arguments(inputs, among, method == "auto")
         keywords |= {"shared": self.shared_statistics_, **settings}  # `settings` win
-        return guess_task(self.backbone, self.bank_, candidates, values, method, **keywords)
+        return guess_task(self.backbone, self.bank_, tasks, values, method, **keywords)
 
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
         """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
 
         - among: as in `infer_task`. Where "auto" runs 64 tasks, this runs 16 per input.
         """
-        candidates, values, keywords = self._inference_arguments(
-            inputs, among, True, one_by_one=True
-        )
-        return guess_tasks(self.backbone, self.bank_, candidates, values, **keywords)
+        tasks, values, keywords = self._inference_arguments(inputs, among, True, one_by_one=True)
+        return guess_tasks(self.backbone, self.bank_, tasks, values, **keywords)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""

@@ -58,6 +58,8 @@ def learn_in_parallel(
 
     Raises TasksFailedError after all others were learned.
     """
+    import cloudpickle
+
     if workers != "ray" and not isinstance(workers, futures.Executor):
         workers = check_integer("workers", workers, 1)
     if not isinstance(tasks, Iterable):
@@ -89,7 +91,9 @@ def learn_in_parallel(
             errors[pair[0]] = error
         else:
             committed(pair[0])
-    with _submitting(_packed(learner), note_of, workers) as (submit, number):
+    alone = copy.copy(learner)
+    alone.progress, alone._store = False, store.with_first_task()
+    with _submitting(cloudpickle.dumps(alone), note_of, workers) as (submit, number):
         chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
         for rows, failed, warned in _results(submit, chunks, WAITING * number):
             for message, category in warned:  # in this process, where the caller's filters hold
@@ -107,7 +111,7 @@ def learn_in_parallel(
 def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
     """What a worker does: learns tasks with a copy of the learner, and keeps none of them.
 
-    - packed: the learner as `_packed` wrote it, or the file with that.
+    - packed: the learner with its first task alone, pickled, or the file with that.
     - key: of this learner, which the worker keeps for the next chunk.
     """
     import cloudpickle
@@ -176,15 +180,6 @@ def _loaded(data: Any, note_of: NoteOf | None) -> tuple[Any, dict[str, Any] | No
             kind = type(error).__name__
             raise InputError(f"its data cannot be loaded: {kind}: {reason_of(error)}") from None
     return data, note_of(data) if note_of else None
-
-
-def _packed(learner: Any) -> bytes:
-    """The learner with its first task alone."""
-    import cloudpickle
-
-    alone = copy.copy(learner)
-    alone.progress, alone._store = False, learner._store.with_first_task()
-    return cloudpickle.dumps(alone)
 
 
 @contextmanager

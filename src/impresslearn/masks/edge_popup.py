@@ -230,7 +230,6 @@ def prune(
         trained, head = weights_under(mask, task, initial)
         for layer, count in zip(backbone.layers, ones, strict=True):
             keep = round(layer.numel * (count / layer.numel) ** (number / rounds))
-            keep = count if number == rounds else keep
             # Pruned weights rank below every survivor, also below one that trained to zero.
             ranked = torch.where(mask[layer.name], trained[layer.name].abs(), -1.0)
             mask[layer.name] = top_mask(ranked, keep, "score")

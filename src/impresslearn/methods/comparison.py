@@ -14,11 +14,10 @@ from typing import Any
 
 from impresslearn.checks import check_choice, imported
 from impresslearn.errors import InputError
-from impresslearn.methods.evaluation import MEASURES, Evaluation
+from impresslearn.methods.evaluation import MEASURES, Evaluation, Row
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
 from impresslearn.tables import ABSENT, Table, format_interval, format_value, table_of
 
-Row = dict[str, Any]
 ROWS = ("tasks", "runs", "matrix")
 SHOWN = ("accuracy", "basis_accuracy", "forgetting", "bytes_per_task", "images_per_task")
 
@@ -147,7 +146,6 @@ class Comparison:
         """An Altair chart of the average accuracy over the tasks learned so far, and over bytes."""
         import altair as alt
 
-        # Altair takes a second to import.
         from impresslearn.plotting import line_chart, mark_of, styled
 
         so_far: list[Row] = []

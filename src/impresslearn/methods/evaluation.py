@@ -63,7 +63,6 @@ class Method(Protocol):
         - name: of the task
         - data: `Examples`, with `inputs` (n, ...) and `labels` (n,)
         """
-        ...
 
     def predict(self, inputs: Any, task: str) -> Any:
         """Labels (n,) of inputs.
@@ -71,7 +70,6 @@ class Method(Protocol):
         - inputs: (n, ...), as the stream has them
         - task: the name of a learned task
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -27,18 +27,11 @@ from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase, accuracy_of, labels_of
-from impresslearn.store.tasks import (
-    TaskInfo,
-    check_new_name,
-    find_task,
-    label_map_bytes,
-    tensor_bytes,
-)
+from impresslearn.store.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
+from impresslearn.training.first_session import HEAD_RATE
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, Weights, with_head
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-# A task's own head starts from zeros, so it learns faster than the pretrained weights.
-HEAD_RATE = 10.0
 # Every method trains on the same number of images by default.
 SAME = ("epochs", "min_steps", "batch_size", "batch_fraction")
 LENGTH: dict[str, Any] = {name: getattr(COEFFICIENT_RECIPE, name) for name in SAME}
@@ -51,9 +44,8 @@ SCALE = 2.0  # alpha / r, a common choice at any rank
 def require_shared_head(method: str, backbone: Backbone) -> None:
     """Raises InputError if each task has its own head."""
     if check_backbone(backbone).own_head is not None:
-        raise InputError(
-            f'{method} needs one head that all tasks share: adapt(module, head="shared")'
-        )
+        line = 'needs one head that all tasks share: adapt(module, head="shared")'
+        raise InputError(f"{method} {line}")
 
 
 def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
@@ -62,7 +54,7 @@ def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
 
     def result() -> tuple[Weights, int]:
         trained = {layer: weight.detach() for layer, weight in copies.items()}
-        return trained, tensor_bytes(trained.values())
+        return trained, sum(weight.nbytes for weight in trained.values())
 
     return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
 
@@ -187,11 +179,9 @@ class FineTuning(ReadOnlySettings):
         weights = weights | dict(zip(head, [values.t() for values in rounded], strict=True))
         size += head_size
         breakdown = {"weights": size, "statistics": 0, "labels": label_map_bytes(classes)}
-        statistics = None
-        if phase.statistics is not None:
-            stored = round_statistics(
-                self.backbone, phase.statistics, self.precision, weights, examples
-            )
+        statistics, gathered = None, phase.statistics
+        if gathered is not None:
+            stored = round_statistics(self.backbone, gathered, self.precision, weights, examples)
             statistics, breakdown["statistics"] = stored.values, len(stored.content)
         total = sum(breakdown.values())
         self._views[name] = TaskView(weights, statistics, len(classes))
@@ -258,7 +248,6 @@ def lora(
         check_known("lora has no argument", name, known)
     rank = check_integer("rank", rank, 1)
     largest = check_largest(largest, precision)
-    check_backbone(backbone)
     seed = check_seed(settings.get("seed", 0))
     settings.setdefault("recipe", LORA_RECIPE)
     make_trainable = partial(_low_rank, backbone, rank, precision, largest, seed)

@@ -99,13 +99,12 @@ def _contents(value: Any) -> list[Any] | None:
     if isinstance(value, ModuleType):
         file = None if _is_installed(value.__name__) else getattr(value, "__file__", None)
         return [value.__name__, Path(file).read_bytes() if file else None]
-    if isinstance(value, FunctionType):
-        named = [value.__module__, value.__qualname__]
-        return named if _is_installed(value.__module__) else named + _parts_of(value)
-    if isinstance(value, type):
+    if isinstance(value, (FunctionType, type)):
         named = [value.__module__, value.__qualname__]
         if _is_installed(value.__module__):
             return named
+        if isinstance(value, FunctionType):
+            return named + _parts_of(value)
         # Python's other attributes say where a class was written but not what it does.
         own = sorted(name for name in vars(value) if not name.startswith(("__", "_abc")))
         verbs = [each for each in vars(value).values() if isinstance(each, CODE)]

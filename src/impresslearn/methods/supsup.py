@@ -26,7 +26,7 @@ from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head
 from impresslearn.networks import Backbone
 from impresslearn.store import TaskTable
-from impresslearn.store.tasks import check_new_name, tensor_bytes
+from impresslearn.store.tasks import check_new_name
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
 # Edge-popup at the rate of basis tasks, for the same number of images as every other method.
@@ -166,7 +166,7 @@ class Hybrid(FineTuning):
         def result() -> tuple[Weights, int]:
             # The head's mask costs what the codec makes of it; the coefficients are float32.
             mask = scores.masks()[head.name].reshape(head.units, -1)
-            size = tensor_bytes(alphas) + len(encode_mask([mask.cpu().numpy()]))
+            size = sum(alpha.nbytes for alpha in alphas) + len(encode_mask([mask.cpu().numpy()]))
             return weights()[0], size
 
         return Trainable([*alphas, *scores.tensors], weights, result)

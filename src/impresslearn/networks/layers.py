@@ -244,9 +244,7 @@ def small_parameters(module: nn.Module, head: HeadLayer | None) -> SmallGroups:
     """Scales and shifts of norms, and biases of other layers but the head, with their kinds."""
     # All scales are one group and all shifts another: a grid of rounded numbers is then paid once
     # and not for every layer.
-    scales: list[SmallParameter] = []
-    shifts: list[SmallParameter] = []
-    biases: list[SmallParameter] = []
+    scales, shifts, biases = (list[SmallParameter]() for _ in range(3))
     seen: set[int] = set()
     for prefix, layer in module.named_modules():
         in_norm = is_norm(layer)

@@ -57,17 +57,15 @@ POLICIES: dict[str, NormPolicy] = {
 }
 
 
-def buildable() -> list[str]:
-    """The policies that have a norm layer, for networks that are built by name."""
-    return [name for name, policy in POLICIES.items() if policy.build is not None]
+def buildable() -> dict[str, Callable[[int], nn.Module]]:
+    """What makes a norm layer, for networks that are built by name; by policies that have one."""
+    return {name: policy.build for name, policy in POLICIES.items() if policy.build is not None}
 
 
 def make_norm(channels: int, norm: str) -> nn.Module:
     """A norm layer over maps (n, channels, height, width). Raises InputError for "none"."""
-    check_choice("norm of a norm layer", norm, buildable())
-    build = POLICIES[norm].build
-    assert build is not None
-    return build(channels)
+    builders = buildable()
+    return builders[check_choice("norm of a norm layer", norm, builders)](channels)
 
 
 class LocalBatchNorm(_BatchNorm):

@@ -126,7 +126,7 @@ def create_backbone(
     builds_norms = "norm" in parameters
     fixed: dict[str, Any] = {"num_classes": num_classes}
     if builds_norms:
-        choices = buildable()
+        choices = list(buildable())
         norm = fixed["norm"] = check_choice(f"norm of {name}", norm or choices[0], choices)
     defaults: dict[str, Any] = {}
     for key, parameter in parameters.items():

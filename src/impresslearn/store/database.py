@@ -383,9 +383,8 @@ class Database:
         except StoreError:
             raise StoreError(f"{self.where} was moved or deleted while it was open") from None
         if not os.path.samestat(status, self._opened):
-            raise StoreReplacedError(
-                f"{self.where} was replaced by another file while it was open; open it again"
-            )
+            line = "was replaced by another file while it was open; open it again"
+            raise StoreReplacedError(f"{self.where} {line}")
         return status
 
 

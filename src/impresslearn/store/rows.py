@@ -227,9 +227,8 @@ class Rows:
             return None
         projection, width, components = np.frombuffer(content[:12], "<u4").tolist()
         numbers = torch.from_numpy(np.frombuffer(content[12:], "<f4").copy())
-        mean, variances, rotation = numbers.to(self.backbone.device).split(
-            [width, components, len(numbers) - width - components]
-        )
+        numbers = numbers.to(self.backbone.device)
+        mean, variances, rotation = numbers.tensor_split([width, width + components])
         projected = self.projection(projection)
         matrix = None if projected is None else projected.matrix
         return FeatureSpace(projection, mean, rotation.view(-1, components), variances, matrix)

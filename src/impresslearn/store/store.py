@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.deltas import Head, head_coefficients, head_weights
-from impresslearn.coefficients.masks import equal_alphas, masked_weights, mix, mixture_of
+from impresslearn.coefficients.masks import MaskMixture, equal_alphas, masked_weights, mix
 from impresslearn.coefficients.norm_statistics import (
+    StoredStatistics,
     restore_statistics,
     round_statistics,
-    statistics_bytes,
 )
 from impresslearn.coefficients.parametrisation import Coefficients, round_coefficients, task_weights
 from impresslearn.coefficients.readout import Projection, Readout, over_features
@@ -311,7 +311,7 @@ class Store:
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:
-                    self.rows.write_meta("shared", statistics_bytes(shared))
+                    self.rows.write_meta("shared", StoredStatistics(shared).content)
                 if row is not None:
                     row = replace(row, num_masks=first + 1) if masks else row
                     self.rows.add_task(row)
@@ -403,7 +403,6 @@ class Store:
 
     def remove_task(self, name: str) -> None:
         """Takes a task out with all its versions; the bank keeps its masks."""
-        self.database.check_writable()
         with self.committing, self.database.transaction():
             self.rows.remove_tasks([self.tasks.stored(name).name])
 
@@ -414,7 +413,8 @@ class Store:
             return task.coefficients.restore(self.backbone)
         alphas = torch.zeros(task.num_masks, dtype=torch.float32, device=self.backbone.device)
         alphas[self._bank.index(str(task.mask))] = 1
-        return mixture_of(alphas, self.backbone.layers)
+        by_layer = tuple(alphas.clone() for _ in self.backbone.layers)
+        return Coefficients((MaskMixture(),), (by_layer,), len(alphas))
 
     def statistics(self, task: StoredTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
@@ -503,9 +503,8 @@ class Store:
         if position is None:
             return {}
         name = self._bank.infos[position].name
-        return self.cache.get(
-            f"mask {position}", lambda: masked_weights(self._bank, self.backbone.weights, name)
-        )
+        make = partial(masked_weights, self._bank, self.backbone.weights, name)
+        return self.cache.get(f"mask {position}", make)
 
     def _feature_key(self, position: int | None) -> Hashable:
         """A key of the features under one mask, equal in all stores of the network."""

@@ -7,7 +7,7 @@ gives an error, never other numbers. Shapes come from the network, not from the 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -256,9 +256,8 @@ def check_new_name(name: str, known: Collection[str]) -> None:
 
 def name_taken(name: str) -> InputError:
     """The error for a new task of a name that another task has."""
-    return InputError(
-        f"task {name!r} was learned already; choose another name, or update or remove it"
-    )
+    line = "was learned already; choose another name, or update or remove it"
+    return InputError(f"task {name!r} {line}")
 
 
 def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
@@ -284,11 +283,6 @@ def unknown_task(
         return UnknownTaskError(f"a task's name must be one string, as {names}, got {shown(name)}")
     among = f"{count or len(known)}{'; close: ' if close else ', such as '}{names}"
     return UnknownTaskError(f"no task named {name!r} among {among}")
-
-
-def tensor_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of tensors that are kept as they are."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def label_map_bytes(classes: tuple[Label, ...]) -> int:

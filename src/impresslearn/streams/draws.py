@@ -92,8 +92,7 @@ def hold_out(
     """Sorted positions (left, held out), a fraction of the n labels, stratified by class."""
     count = round(fraction * len(labels))
     if not 0 < count < len(labels):
-        raise InputError(
-            f"{purpose}={fraction} of {len(labels)} examples is {count}: leave both parts some"
-        )
+        line = f"{purpose}={fraction} of {len(labels)} examples is {count}"
+        raise InputError(f"{line}: leave both parts some")
     held = stratified_sample(labels, count, seeded(seed, purpose))
     return np.setdiff1d(np.arange(len(labels)), held), held

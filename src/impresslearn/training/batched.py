@@ -133,7 +133,8 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
         quantized[0].join(quantized)
     source = _SideBySide(problems, draws)
     result = fit(parameters, losses, source, training.recipe, training.seed, progress)
-    losses.end()
+    if not can_stack:  # what gathers norm statistics is not stacked
+        losses.end()
     final_losses = result.final_losses or [result.final_loss] * len(problems)  # of no step
     return [FitResult(result.steps, loss) for loss in final_losses]
 
@@ -190,9 +191,6 @@ class _Stacked:
         losses = torch.vmap(self._training.loss)
         # Their sum has the gradients of each: the problems share no parameter.
         return losses(stacked, torch.stack(list(inputs)), torch.stack(list(targets))) + cost
-
-    def end(self) -> None:
-        """Nothing: what gathers norm statistics is not stacked."""
 
 
 class _SideBySide:

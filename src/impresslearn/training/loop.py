@@ -209,9 +209,8 @@ def with_head(
 
     The result becomes a pair: the result of `trainable`, and the head by parameter name, or {}.
     """
-    head = {name: values / rate for name, values in backbone.new_head(num_classes).items()}
-    for values in head.values():
-        values.requires_grad_(True)
+    new = backbone.new_head(num_classes).items()
+    head = {name: (values / rate).requires_grad_(True) for name, values in new}
 
     def scaled() -> Weights:
         return {name: rate * values for name, values in head.items()}

@@ -61,7 +61,6 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     def update_layer(self, adapter_name: str, config: ImpressConfig) -> None:
         """Adds an adapter, which changes nothing until it is trained."""
         key = MaskKey(config.num_masks, config.seed)
-        device = self.weight.device
         if key not in self._digests:
             bits, self._digests[key] = draw(self._layer, key)
             # A buffer goes where the module goes, and this one into no state dict.
@@ -69,9 +68,8 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         self.impress_key[adapter_name] = key
         self.impress_precision[adapter_name] = config.precision
         shape = [key.num_masks, *([self._layer.units] if config.granularity == "unit" else [])]
-        self.impress_alpha[adapter_name] = nn.Parameter(
-            torch.zeros(shape, dtype=torch.float32, device=device)
-        )
+        alpha = torch.zeros(shape, dtype=torch.float32, device=self.weight.device)
+        self.impress_alpha[adapter_name] = nn.Parameter(alpha)
         self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
 
     def delete_adapter(self, adapter_name: str) -> None:
@@ -128,11 +126,9 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """The layer's output with the active adapters."""
         names = [name for name in self.active_adapters if name in self.impress_alpha]
-        if self.disable_adapters:
-            names = []
-            if self.merged:
-                self.unmerge()
-        if self.merged or not names:
+        if self.disable_adapters and self.merged:
+            self.unmerge()
+        if self.disable_adapters or self.merged or not names:
             return self.base_layer(x, *args, **kwargs)
         weights = {"weight": self._with(names)}
         return functional_call(self.base_layer, weights, (x, *args), kwargs)
