@@ -14,6 +14,7 @@ from torch import Tensor
 
 from impresslearn.coefficients.parametrisation import (
     CODED_SPEED,
+    Coefficients,
     CoefficientSpec,
     Mixture,
     Parametrisation,
@@ -28,6 +29,7 @@ from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
+from impresslearn.networks.layers import MaskableLayer
 
 # Coded mixtures start with an RMS weight of at most this times sqrt(2 / fan_in), He's initial RMS.
 FIRST_GAIN = 0.5
@@ -158,6 +160,11 @@ def equal_alphas(bank: MaskBank) -> list[Tensor]:
         raise InputError(EMPTY)
     ones = torch.ones(len(bank), dtype=torch.float32, device=bank.device)
     return [ones / len(bank) for _ in bank.layers]
+
+
+def mixture_of(shares: Tensor, layers: Sequence[MaskableLayer]) -> Coefficients:
+    """Coefficients that give each mask the same share (N,) in every layer."""
+    return Coefficients((MaskMixture(),), (tuple(shares.clone() for _ in layers),), len(shares))
 
 
 def _rms(tensor: Tensor) -> float:

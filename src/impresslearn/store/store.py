@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.deltas import Head, head_coefficients, head_weights
-from impresslearn.coefficients.masks import MaskMixture, equal_alphas, masked_weights, mix
+from impresslearn.coefficients.masks import equal_alphas, masked_weights, mix, mixture_of
 from impresslearn.coefficients.norm_statistics import (
     StoredStatistics,
     restore_statistics,
@@ -413,8 +413,7 @@ class Store:
             return task.coefficients.restore(self.backbone)
         alphas = torch.zeros(task.num_masks, dtype=torch.float32, device=self.backbone.device)
         alphas[self._bank.index(str(task.mask))] = 1
-        by_layer = tuple(alphas.clone() for _ in self.backbone.layers)
-        return Coefficients((MaskMixture(),), (by_layer,), len(alphas))
+        return mixture_of(alphas, self.backbone.layers)
 
     def statistics(self, task: StoredTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
