@@ -80,6 +80,13 @@ CLAIMS = [
     ("five masks suffice", "rotated-mnist", "heterogeneous", 5),
     ("a mask of another task alone", "permuted-mnist", "X", 1),
     ("a mask of another task alone", "rotated-mnist", "X", 1),
+    ("a mask of another task alone", "split-cifar100", "X", 1),
+    ("random masks lag", "random-masks", "random", 15),
+    ("random masks lag", "random-masks", "random", 20),
+    ("random masks lag", "random-masks", "homogeneous", 20),
+    ("α-optimisation on rotations", "rotated-mnist", "GN", 20),
+    ("α-optimisation on rotations", "split-cifar100", "GN", 5),
+    ("α-optimisation on rotations", "split-cifar100", "GN", 15),
     ("homogeneous masks match", "permuted-mnist", "homogeneous", 100),
     ("the same on rotations", "rotated-mnist", "homogeneous", 20),
     ("one-shot inference, N = 10", "gn-comparison", "SupSup-GN", 10),
@@ -92,6 +99,17 @@ def test_a_verdict_has_the_number_of_its_record(claim, record, method, masks):
     number = records.accuracy(records.having(rows, method=method, masks=masks))
     (line,) = [line for line in PAGE.splitlines() if line.startswith("|") and claim in line]
     assert number in line
+
+
+def test_the_order_of_tasks_has_the_p_values_of_its_record():
+    rows = records.read_rows(ROOT / "paper" / "results" / "task-order.json")
+    tests = records.having(rows, method="t-test")
+    values = {(row["benchmark"], row["masks"]): row["p_value"] for row in tests}
+    rotations, cifar = values["rotated-mnist", 5], values["split-cifar100", 5]
+    (line,) = [line for line in PAGE.splitlines() if line.startswith("| the order of tasks")]
+    corrected = f"{rotations * len(tests):.2f} corrected for {len(tests)} tests"
+    assert f"p = {rotations:.3f} (the paper's test), {corrected}" in line
+    assert f"CIFAR-100: {cifar:.2f}" in line
 
 
 ON_IMAGES = {"benchmark": "image-network"}
