@@ -220,7 +220,8 @@ def single_inputs(path: Path) -> Rows:
     """Methods on tasks without their names, one input at a time."""
     yield ["network", "method", "Class-IL", "Task-IL", "bytes to predict", "bytes to learn on"]
     for row in read_rows(path):
-        network = NETWORKS[row["benchmark"].removeprefix("incremental-")]
+        name = row["benchmark"].removeprefix("incremental-")
+        network = NETWORKS[name.removesuffix("-blocks")] + ", all blocks" * name.endswith("-blocks")
         method = SINGLE[row["method"]] + (f", {row['setting']}" if "setting" in row else "")
         sizes = [size(row[key]) for key in ("bytes", "state_bytes")]
         yield [network, method, percent(row["class_il"]), percent(row["task_il"]), *sizes]
