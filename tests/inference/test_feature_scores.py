@@ -108,3 +108,18 @@ def test_a_first_task_of_few_examples_has_a_profile_of_its_inputs():
     learner.learn_task("more", blobs(1))
     assert isinstance(learner.tasks_.stored("more").profile, FeatureProfile)
     assert learner.infer_task(blobs(1, rows=40)[0]).best == "more"
+
+
+@pytest.mark.parametrize(
+    ("width", "known", "projections"), [(32, 0, 0), (64, 64, 0), (300, 300, 1)]
+)
+def test_inputs_of_linear_are_features_unless_they_are_few(width, known, projections):
+    backbone = il.create_backbone("linear", in_features=width, head="own")
+    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    inputs, labels = torch.randn(256, width), [str(row % 4) for row in range(256)]
+    learner.learn_task("t", (inputs, labels))
+    store = learner._store
+    assert isinstance(store.tasks.stored("t").profile, FeatureProfile) == bool(known)
+    # The class means keep all features, also where the readout has a projection.
+    assert len(store.space.mean if store.space else ()) == known
+    assert store.rows.last_projection()[0] == projections
