@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from conftest import INPUTS, npy
-from impresslearn.serve import ServeSettings
-from toys import run
+from impresslearn.serve import ServeSettings, run_server
+from toys import refused, run
 
 PATH = "/predict?task=new%200"
 HEADERS = {"Content-Type": "application/x-npy", "Authorization": "Bearer s3cret"}
@@ -51,13 +51,6 @@ class Server:
         connection.close()
         return content
 
-    def ended(self):
-        """What it printed in all, which must show no error and no secret."""
-        log = self.log + self.process.communicate(timeout=30)[1]
-        assert "Traceback" not in log
-        assert "s3cret" not in log
-        return log
-
 
 @pytest.fixture(scope="module")
 def server(store):
@@ -80,6 +73,13 @@ def test_predictions_tokens_and_limits_over_a_socket(server, direct):
         status, answer = server.ask("POST", PATH, body)
         assert status == 413
         assert answer["error"] == "the body is larger than the limit of 100,000 bytes"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_where_it_cannot_listen_the_application_is_not_started(server, store, workers):
+    how = {"workers": workers, "app": "no:app", "port": server.port}
+    refused(f"^port {server.port} is in use; choose another with --port$", run_server, store, **how)
+    refused("^cannot listen: .*203.0.113.9", run_server, store, host="203.0.113.9", **how)
 
 
 ENDLESS = """
@@ -126,7 +126,8 @@ def test_workers_answer_alike_and_one_that_dies_is_replaced(store, direct):
             assert (status, answer["labels"]) == (200, wanted)
     finally:
         server.process.kill()  # which no process can forward to its workers
-        server.ended()  # they have closed its standard error
+        log = server.log + server.process.communicate(timeout=30)[1]  # until workers end, too
+        assert not re.search("Traceback|s3cret", log)
 
 
 def test_every_option_arrives_and_defaults_are_the_librarys(store, monkeypatch):
@@ -135,10 +136,10 @@ def test_every_option_arrives_and_defaults_are_the_librarys(store, monkeypatch):
         "impresslearn.serve.run_server", lambda _, *settings, **how: calls.append((*settings, how))
     )
     monkeypatch.setenv("IMPRESSLEARN_TOKEN", "x")
+    run("serve", store)
     changes = "--host 127.0.0.2 --port 9 --token abc --max-bytes 5"
-    for more in ((), changes.split()):
-        run("serve", store, *more)
-    usual = {"host": "127.0.0.1", "port": 8000}
-    changed = {"host": "127.0.0.2", "port": 9}
-    settings = ServeSettings(token="abc", max_bytes=5)
-    assert calls == [(ServeSettings(token="x"), usual), (settings, changed)]
+    run("serve", store, *changes.split())
+    assert calls == [
+        (ServeSettings(token="x"), {"host": "127.0.0.1", "port": 8000}),
+        (ServeSettings(token="abc", max_bytes=5), {"host": "127.0.0.2", "port": 9}),
+    ]

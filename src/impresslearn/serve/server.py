@@ -1,10 +1,12 @@
 """The FastAPI application: its settings, its routes, their answers and who may ask."""
 
+import errno
 import gc
 import logging
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
@@ -27,6 +29,7 @@ from impresslearn.checks import check_integer, check_kind, clear_calls
 from impresslearn.data import Inputs, Prepared
 from impresslearn.data.text import shown_settings
 from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
+from impresslearn.files import reason_of
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
@@ -417,14 +420,21 @@ def run_server(
       then only opened once to check it.
 
     On SIGTERM and Ctrl-C requests under way are finished first, for up to eight seconds. Raises
-    InputError for a port that cannot be used and StoreError for a store that cannot be opened;
-    where uvicorn cannot listen it logs one line and exits with status 1.
+    InputError for an address or port that cannot be used, and StoreError for such a store.
     """
     check_integer("port", port, 0, 2**16)
     if check_integer("workers", workers, 1) > 1 and app is None:
         raise InputError('several workers need app="MODULE:FUNCTION", which makes an application')
     settings = settings or ServeSettings()
     own = create_app(source, settings)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:  # uvicorn itself tries it only after the application has started
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        line = f"cannot listen: {reason_of(error)}"
+        if error.errno == errno.EADDRINUSE:
+            line = f"port {port} is in use; choose another with --port"
+        raise InputError(line) from None
     if settings.token is None and host not in LOOPBACK:
         line = "no token is set: everybody who reaches %s:%d can ask; set IMPRESSLEARN_TOKEN"
         logger.warning(line, host, port)
