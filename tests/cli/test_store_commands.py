@@ -266,7 +266,6 @@ def test_listing_and_describing(ready):
     assert run_json("tasks", ready)[1]["bytes"] == il.load(ready).tasks_["b"].bytes
     text = " ".join(run("info", ready).split())
     assert all(words in text for words in ("lenet_300_100", "widths 24, 12", "sparsity 0.7"))
-
     task = run_json("info", ready, "b")
     assert task["recipe"]["min_steps"] == 100
     assert sum(task["parts"].values()) == task["bytes"]
@@ -276,7 +275,6 @@ def test_listing_and_describing(ready):
 def test_removing_and_compacting(store):
     assert invoke("remove", store, "a").exit_code == 1  # nobody answers
     assert "a" in il.load(store).tasks_
-
     assert run("remove", store, "a", "--yes") == "removed a\n"
     assert list(il.load(store).tasks_) == ["b"]
     run("remove", store, "b", "--yes")
