@@ -115,6 +115,7 @@ def test_a_task_that_fails_does_not_stop_the_others(folder, store, tmp_path, wor
     assert "broken.npz" in rows[0]["error"]
 
 
+@pytest.mark.filterwarnings("error:'random' was not learned")
 def test_a_task_of_random_labels_is_not_kept(folder, store, tmp_path):
     inputs, labels = (part.numpy() for part in blobs(3, count=200))
     random = np.random.default_rng(0).permutation(labels)
