@@ -66,8 +66,7 @@ def test_predictions_tokens_and_limits_over_a_socket(server, direct):
     assert (status, answer["labels"]) == (200, direct.predict(INPUTS, "new 0").tolist())
     assert server.ask("GET", "/tasks", None, {})[0] == 401
     assert server.ask("GET", "/health", None, {})[0] == 200
-    many = npy(np.zeros((4097, 1), np.int8))
-    assert server.ask("POST", PATH, many)[0] == 422
+    assert server.ask("POST", PATH, npy(np.zeros((4097, 1), np.int8)))[0] == 422
     chunks = (bytes(10_000) for _ in range(200))
     for body in (bytes(4_000_000), chunks):
         status, answer = server.ask("POST", PATH, body)
@@ -118,7 +117,9 @@ def test_workers_answer_alike_and_one_that_dies_is_replaced(store, direct):
     server = Server(store, "--workers", "2")
     wanted = direct.predict(INPUTS, "new 0").tolist()
     try:
-        started = server.said(r"(?s)Started server process \[(\d+)\].*Started server process")
+        started = server.said(
+            r"(?s)Started server process \[(\d+)\].*startup complete.*startup complete"
+        )
         assert server.ask("GET", "/tasks", None, {})[0] == 401
         os.kill(int(started[1]), signal.SIGKILL)
         for _ in range(20):
@@ -132,14 +133,14 @@ def test_workers_answer_alike_and_one_that_dies_is_replaced(store, direct):
 
 def test_every_option_arrives_and_defaults_are_the_librarys(store, monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        "impresslearn.serve.run_server", lambda _, *settings, **how: calls.append((*settings, how))
-    )
+
+    def run_server(_, settings, host, port, workers, app):
+        calls.append((settings, host, port, workers))
+
+    monkeypatch.setattr("impresslearn.serve.run_server", run_server)
     monkeypatch.setenv("IMPRESSLEARN_TOKEN", "x")
     run("serve", store)
-    changes = "--host 127.0.0.2 --port 9 --token abc --max-bytes 5"
+    changes = "--host 127.0.0.2 --port 9 --token abc --max-bytes 5 --workers 3"
     run("serve", store, *changes.split())
-    assert calls == [
-        (ServeSettings(token="x"), {"host": "127.0.0.1", "port": 8000}),
-        (ServeSettings(token="abc", max_bytes=5), {"host": "127.0.0.2", "port": 9}),
-    ]
+    assert calls[0] == (ServeSettings(token="x"), "127.0.0.1", 8000, 1)
+    assert calls[1:] == [(ServeSettings(token="abc", max_bytes=5), "127.0.0.2", 9, 3)]

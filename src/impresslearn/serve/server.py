@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
@@ -14,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from hmac import compare_digest
+from socket import AF_INET, AF_INET6, create_server
 from typing import Annotated, Any
 
 import numpy as np
@@ -427,14 +427,12 @@ def run_server(
         raise InputError('several workers need app="MODULE:FUNCTION", which makes an application')
     settings = settings or ServeSettings()
     own = create_app(source, settings)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:  # uvicorn itself tries it only after the application has started
-        socket.create_server((host, port), family=family).close()
+        create_server((host, port), family=AF_INET6 if ":" in host else AF_INET).close()
     except OSError as error:
-        line = f"cannot listen: {reason_of(error)}"
-        if error.errno == errno.EADDRINUSE:
-            line = f"port {port} is in use; choose another with --port"
-        raise InputError(line) from None
+        taken = error.errno == errno.EADDRINUSE
+        line = f"port {port} is in use; choose another with --port"
+        raise InputError(line if taken else f"cannot listen: {reason_of(error)}") from None
     if settings.token is None and host not in LOOPBACK:
         line = "no token is set: everybody who reaches %s:%d can ask; set IMPRESSLEARN_TOKEN"
         logger.warning(line, host, port)
