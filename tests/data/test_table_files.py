@@ -60,6 +60,7 @@ def test_a_named_label_column_may_be_missing_from_inputs(tmp_path):
         (["a,label", f"1,{'9' * 30}", "2,1"], None, ["9" * 30, "1"]),  # too long for 64 bits
         (["a,label", "1,01", "2,1"], None, ["01", "1"]),  # codes are no numbers
         (["a,label", "1,1.0", "2,1", "3,+1"], None, ["1.0", "1", "+1"]),
+        (["a,label", "1,-3.0", "2,0.0", "3,10"], None, [-3, 0, 10]),
         (["a,label", '1,"two\nlines"', "2,x"], None, ["two\nlines", "x"]),
     ],
 )  # fmt: skip

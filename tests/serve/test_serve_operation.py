@@ -260,8 +260,7 @@ def test_every_answer_has_an_id(store, caplog):
 
 
 def test_inferences_hold_up_no_predictions(store, monkeypatch):
-    free = threading.Event()
-    infer = Service.infer
+    free, infer = threading.Event(), Service.infer
     monkeypatch.setattr(Service, "infer", lambda *of: (free.wait(30), infer(*of))[1])
     inputs = {"inputs": INPUTS.tolist()}
     with TestClient(create_app(store), raise_server_exceptions=False) as client:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, S
 from impresslearn.errors import (
     InputError,
     MissingDataError,
+    NotLearnedWarning,
     TasksFailedError,
     TrainingError,
     UnknownTaskError,
@@ -81,29 +83,29 @@ def learn(
             tasks = {name: partial(reader.examples, path) for name, path in paths.items()}
             if ray is not None:
                 os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
+            places = "ray" if ray else workers or 1
             try:
-                learn_in_parallel(
-                    learner, tasks, "ray" if ray else workers or 1, _note, work.report
-                )
+                learn_in_parallel(learner, tasks, places, _note, work.report)
             except TasksFailedError as failure:
                 for name, failed in failure.errors.items():
                     work.report_failure(name, failed)
-            paths = {}
-        for name, path in paths.items():
-            try:
-                work.report(name, work.learn(name, reader.examples(path)))
-            except TASK_ERRORS as failure:
-                if len(paths) == 1:
-                    raise
-                work.report_failure(name, failure)
-            else:
-                learned.append(path)
+        else:
+            for name, path in paths.items():
+                try:
+                    work.report(name, work.learn(name, reader.examples(path)))
+                except TASK_ERRORS as failure:
+                    if len(paths) == 1:
+                        raise
+                    work.report_failure(name, failure)
+                else:
+                    learned.append(path)
         if features:
             # Read again: the examples of all tasks at once may not fit into memory.
             learner.learn_features(*map(reader.examples, learned))
     if work.failures:
-        names = ", ".join(work.failures[:20])
-        shared.info(f"error: {len(work.failures)} of {len(data)} tasks failed: {names}")
+        count, names = len(work.failures), ", ".join(work.failures[:20])
+        others = f"{work.learned} learned, {len(paths) - count - work.learned} already there"
+        shared.info(f"error: {count} of {len(paths)} tasks failed: {names} ({others})")
         raise typer.Exit(TasksFailedError.exit_status)
 
 
@@ -118,6 +120,7 @@ class Learning:
     least: float  # the share of held-out examples that a task must get right
     only_if_better: bool
     failures: list[str] = field(default_factory=list)
+    learned: int = 0  # tasks, or updates of tasks
 
     def learn(self, name: str, examples: "Examples | StreamedExamples") -> str:
         """Learns or updates a task, unless it was learned from these data; gives its status."""
@@ -137,9 +140,8 @@ class Learning:
                 return "known"
         if not self.update:
             line = f"the store has a task {name!r} from other data; learn it further with --update"
-            raise InputError(
-                f"{line}, choose another name with NAME=PATH, or remove the task first"
-            )
+            line += ", choose another name with NAME=PATH, or remove the task first"
+            raise InputError(line)
         self._check_accuracy(name, examples)
         learner.update_task(name, examples, note=note)
         return "updated"
@@ -161,7 +163,9 @@ class Learning:
         held, kept = (examples.subset(np.sort(part)) for part in parts)
         settings = learner.settings.values() | {"bank": learner.bank_, "progress": False}
         apart = ImpressLearner(learner.backbone, **settings)
-        found = apart.learn_task(name, kept).score(held, name)
+        with warnings.catch_warnings():  # which would say that it is stored
+            warnings.simplefilter("ignore", NotLearnedWarning)
+            found = apart.learn_task(name, kept).score(held, name)
         if self.only_if_better and name in learner.tasks_:
             least = max(least, learner.score(held, name))
         if found < least:
@@ -170,6 +174,7 @@ class Learning:
 
     def report(self, name: str, status: str = "learned") -> None:
         """Says what became of a task; status: "learned", "updated" or "known"."""
+        self.learned += status != "known"
         task = self.learner.tasks_[name]
         classes = len(task.classes)
         if self.as_json:

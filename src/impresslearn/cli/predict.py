@@ -137,14 +137,10 @@ def serve(
     """
     from impresslearn.serve import ServeSettings, run_server
 
-    given: dict[str, Any] = {"token": token, "max_bytes": max_bytes}
-    settings = ServeSettings(**given)
+    settings = ServeSettings(token, max_bytes)
     with shared.open_learner(store, module, readonly=True) as learner:
-        if workers == 1:
-            run_server(learner, settings, host=host, port=port)
-            return
-        # Workers are new processes, which inherit the environment and open the store themselves.
-        os.environ[WORKER] = json.dumps([str(store), module, given])
+        # Several workers are new processes, which inherit this and open the store themselves.
+        os.environ[WORKER] = json.dumps([str(store), module, token, max_bytes])
         maker = f"{__name__}:worker_app"
         run_server(learner, settings, host=host, port=port, workers=workers, app=maker)
 
@@ -163,9 +159,9 @@ def worker_app() -> "FastAPI":
 
     from impresslearn.serve import ServeSettings, create_app
 
-    store, module, given = json.loads(os.environ[WORKER])
+    store, module, *given = json.loads(os.environ[WORKER])
     if parent := parent_process():
         Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
     # Closed with its process.
     learner = shared.open_learner(Path(store), module, readonly=True)
-    return create_app(learner, ServeSettings(**given))
+    return create_app(learner, ServeSettings(*given))

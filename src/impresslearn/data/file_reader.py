@@ -29,8 +29,9 @@ PAIRS = (
     *(("inputs", "labels"), ("images", "labels"), ("data", "targets")),
     *(("X", "y"), ("x", "y"), ("x_train", "y_train")),
 )
-# As Python writes an integer: "01" and "+1" are names. At most 18 digits always fit int64.
-WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+# As Python writes an integer, or pandas once its column had a gap: 1.0. "01" and "+1" are names.
+# At most 18 digits always fit int64.
+WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0+)?")
 
 
 @dataclass
@@ -143,7 +144,7 @@ def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:
 
 
 def _labels_of(column: Series) -> np.ndarray:
-    """(n,) int64 if all labels are integers as Python writes them, else strings."""
+    """(n,) int64 if all labels are whole numbers as `WHOLE` has them, else strings."""
     texts = []
     for row, (value, missing) in enumerate(zip(column.tolist(), column.isna(), strict=True), 1):
         # A column of numbers with a missing one holds floats in a .parquet file.
@@ -155,7 +156,7 @@ def _labels_of(column: Series) -> np.ndarray:
             label_array([value])  # raises for what has no one text, such as bytes
         texts.append(text)
     if all(map(WHOLE.fullmatch, texts)):
-        return np.array(list(map(int, texts)), dtype=np.int64)
+        return np.array([int(text.partition(".")[0]) for text in texts], dtype=np.int64)
     if all(map(is_number, texts)) and not all(float(text).is_integer() for text in texts):
         raise InputError(f"labels must be integers or names, got {some(texts)}")
     return label_array(texts)

@@ -397,7 +397,8 @@ class Trainer:
         hint = "lower the bit_price" if has_price else "try more steps or another learning rate"
         warn_caller(
             f"{name!r} was not learned: {percent(accuracy)} of its examples are classified "
-            f"correctly, and the commonest class makes up {percent(chance)} of them; {hint}",
+            f"correctly, and the commonest class makes up {percent(chance)} of them. It is stored "
+            f"all the same; {hint} (new --set), or keep such tasks out (learn --min-accuracy)",
             NotLearnedWarning,
         )
 

@@ -1,5 +1,6 @@
 """The FastAPI application: its settings, its routes, their answers and who may ask."""
 
+import errno
 import gc
 import logging
 import os
@@ -12,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from hmac import compare_digest
+from socket import AF_INET, AF_INET6, create_server
 from typing import Annotated, Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from impresslearn.checks import check_integer, check_kind, clear_calls
 from impresslearn.data import Inputs, Prepared
 from impresslearn.data.text import shown_settings
 from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
+from impresslearn.files import reason_of
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
@@ -417,14 +420,19 @@ def run_server(
       then only opened once to check it.
 
     On SIGTERM and Ctrl-C requests under way are finished first, for up to eight seconds. Raises
-    InputError for a port that cannot be used and StoreError for a store that cannot be opened;
-    where uvicorn cannot listen it logs one line and exits with status 1.
+    InputError for an address or port that cannot be used, and StoreError for such a store.
     """
     check_integer("port", port, 0, 2**16)
     if check_integer("workers", workers, 1) > 1 and app is None:
         raise InputError('several workers need app="MODULE:FUNCTION", which makes an application')
     settings = settings or ServeSettings()
     own = create_app(source, settings)
+    try:  # uvicorn itself tries it only after the application has started
+        create_server((host, port), family=AF_INET6 if ":" in host else AF_INET).close()
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        line = f"port {port} is in use; choose another with --port"
+        raise InputError(line if taken else f"cannot listen: {reason_of(error)}") from None
     if settings.token is None and host not in LOOPBACK:
         line = "no token is set: everybody who reaches %s:%d can ask; set IMPRESSLEARN_TOKEN"
         logger.warning(line, host, port)

@@ -40,7 +40,6 @@ LONGEST_WAIT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
 SETTLED = 0.05
 FORK_LOCK_TIMEOUT = 10.0  # seconds that a fork waits for each connection
 FULL = "cannot write {where}: the disk is full; nothing was changed"
-FOREIGN = "{where} is not an impresslearn store, or its start is damaged"
 BUSY = (
     "{where} is in use by another process (waited up to {seconds:g} s); try again after that "
     "process has closed it"
@@ -53,7 +52,7 @@ DENIED = (
 REASONS: tuple[tuple[str | tuple[str, ...], type[StoreError], str], ...] = (
     ("database or disk is full", StoreFullError, FULL),
     ("disk I/O error", StoreFullError, "cannot use {where}: the disk is full or reports an error"),
-    ("file is not a database", StoreDamagedError, FOREIGN),
+    ("file is not a database", StoreError, "{where} is not an impresslearn store"),
     ("string or blob too big", StoreError, "{where} cannot hold a value of that length"),
     (("database is locked", "database schema is locked", "locking"), StoreBusyError, BUSY),
     (("unable to open", "attempt to write a readonly"), StoreError, DENIED),
