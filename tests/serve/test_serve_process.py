@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -45,6 +47,11 @@ class Server:
     def ask(self, method, path, body=None, headers=HEADERS):
         """Status and decoded answer, over a connection of its own."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        for _ in range(100):  # a worker listens only after it has said that it is complete
+            with suppress(ConnectionRefusedError):
+                connection.connect()
+                break
+            time.sleep(0.1)
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()
         content = answer.status, json.loads(answer.read())
