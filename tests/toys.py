@@ -198,6 +198,17 @@ def torch_default(name: str) -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """As many threads of torch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def in_a_new_process(*arguments: str, **environment: str) -> str:
     """What Python prints, in a process of its own that must end well."""
     done = subprocess.run(
