@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,30 @@ def inferred(
             right.append(guess.best == name)
             rejected.append(guess.unknown)
     return float(np.mean(right)), float(np.mean(rejected))
+
+
+@contextmanager
+def torch_default(name: str) -> Iterator[None]:
+    """Torch's default dtype of this name, or its default device "meta"."""
+    is_dtype = name != "meta"
+    torch.set_default_device(None if is_dtype else name)
+    torch.set_default_dtype(getattr(torch, name) if is_dtype else torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """As many threads of torch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def in_a_new_process(*arguments: str, **environment: str) -> str:

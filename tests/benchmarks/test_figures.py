@@ -29,11 +29,6 @@ def layers(figure):
     return [figure, *(each for layer in inner for each in layers(layer))]
 
 
-def encodings(figure, channel):
-    found = (layer.get("encoding", {}).get(channel, {}) for layer in layers(figure))
-    return [each for each in found if each]
-
-
 def rows_of(figure):
     """All rows that the figure's layers draw."""
     kept = figure.get("datasets", {})
@@ -99,9 +94,6 @@ def test_a_method_looks_the_same_beside_any_others():
     assert places_of(["LoRA", "new", "SupSup"], STYLES)["LoRA"] == STYLES["LoRA"]
     assert places_of(["new", "LoRA"], STYLES)["LoRA"] == STYLES["LoRA"]
     assert len(set(places_of(["new", "other", "LoRA"], STYLES).values())) == 3
-
-
-def test_methods_of_a_figure_look_different():
     places = places_of(["LoRA, coded", "SVC", "LoRA", "fine-tuning", "SupSup"], STYLES)
     assert len(set(places.values())) == 5
     assert places["LoRA, coded"] == STYLES["LoRA"]
@@ -170,7 +162,8 @@ def test_figures_keep_the_rules(figure):
     """Axes contain what they show, titles are words, no interval is from fewer than five draws."""
     figure = figure.to_dict()
     title, rows = figure["title"], rows_of(figure)
-    for across in encodings(figure, "x"):
+    for layer in layers(figure):
+        across = layer.get("encoding", {}).get("x", {})
         scale = across.get("scale") or {}
         if scale.get("type") == "log":
             low, high = scale["domain"]

@@ -12,6 +12,7 @@ import impresslearn as il
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+RESULTS = ROOT / "paper" / "results"
 sys.path.insert(0, str(DOCS / "_extensions"))
 
 import records  # noqa: E402
@@ -70,7 +71,16 @@ def test_links_of_documents_beside_the_site_lead_somewhere(name):
     assert [each for each in links if not (ROOT / each).exists()] == []
 
 
-PAGE = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+README = PAGES["README.md"].read_text("utf-8")
+FRONT = " ".join(README.split())
+PAGE = (DOCS / "reproduction.md").read_text("utf-8")
+
+
+def rows_of(record, **wanted):
+    """The rows of a committed record that have these values."""
+    return records.having(records.read_rows(RESULTS / f"{record}.json"), **wanted)
+
+
 CLAIMS = [
     ("a few masks combine well: rotated MNIST", "rotated-mnist", "heterogeneous", 20),
     ("the same on permuted MNIST", "permuted-mnist", "heterogeneous", 100),
@@ -95,15 +105,13 @@ CLAIMS = [
 
 @pytest.mark.parametrize(("claim", "record", "method", "masks"), CLAIMS)
 def test_a_verdict_has_the_number_of_its_record(claim, record, method, masks):
-    rows = records.read_rows(ROOT / "paper" / "results" / f"{record}.json")
-    number = records.accuracy(records.having(rows, method=method, masks=masks))
+    number = records.accuracy(rows_of(record, method=method, masks=masks))
     (line,) = [line for line in PAGE.splitlines() if line.startswith("|") and claim in line]
     assert number in line
 
 
 def test_the_order_of_tasks_has_the_p_values_of_its_record():
-    rows = records.read_rows(ROOT / "paper" / "results" / "task-order.json")
-    tests = records.having(rows, method="t-test")
+    tests = rows_of("task-order", method="t-test")
     values = {(row["benchmark"], row["masks"]): row["p_value"] for row in tests}
     rotations, cifar = values["rotated-mnist", 5], values["split-cifar100", 5]
     (line,) = [line for line in PAGE.splitlines() if line.startswith("| the order of tasks")]
@@ -112,12 +120,13 @@ def test_the_order_of_tasks_has_the_p_values_of_its_record():
     assert f"CIFAR-100: {cifar:.2f}" in line
 
 
-ON_IMAGES = {"benchmark": "image-network"}
-ON_RESNET20 = {"benchmark": "image-network-resnet20"}
-ON_SENTENCES = {"benchmark": "sentences"}
-ON_CUSTOMERS = {"benchmark": "sentence-customers"}
-ON_DIGITS = {"labels": 100, "role": "evaluation"}
-ON_PERMUTATIONS = {"benchmark": "permuted-mnist", "role": "evaluation"}
+JUDGED = {"role": "evaluation"}  # rows of development tasks have another role
+ON_IMAGES = {"benchmark": "image-network", **JUDGED}
+ON_RESNET20 = {"benchmark": "image-network-resnet20", **JUDGED}
+ON_SENTENCES = {"benchmark": "sentences", **JUDGED}
+ON_CUSTOMERS = {"benchmark": "sentence-customers", **JUDGED}
+ON_DIGITS = {"labels": 100, **JUDGED}
+ON_PERMUTATIONS = {"benchmark": "permuted-mnist", **JUDGED}
 PRESET = {"method": "ImpressLearn", "setting": "the preset"}
 INT4 = {"method": "linear probe", "setting": "int4"}
 # Readers of several blocks of the network.
@@ -143,7 +152,7 @@ def mixed(masks):
 
 RIVALS = [
     ("fine-tuning", "image-network", ON_RESNET20, {"method": "fine-tuning"}, BLOCKS),
-    ("LoRA on images, float32", "pretrained", {}, LORA, PRESET),
+    ("LoRA on images, float32", "pretrained", JUDGED, LORA, PRESET),
     ("LoRA on images, coded", "image-network", ON_IMAGES, BLOCKS_LORA, BLOCKS),
     ("linear probe on images", "image-network", ON_IMAGES, BLOCKS_INT4, BLOCKS),
     ("LoRA on sentences", "sentences", ON_SENTENCES, {"method": "LoRA, coded"}, LAYERS),
@@ -155,15 +164,14 @@ RIVALS = [
     ("SupSup, rotated MNIST", "rotated-mnist", {}, DEDICATED, mixed(20)),
     ("SupSup, permuted MNIST, sparsity 0.9,", "permuted-mnist", {}, DEDICATED, mixed(100)),
     ("SupSup, CIFAR-100", "split-cifar100", {}, DEDICATED, mixed(15)),
-    ("a mask per task", "pretrained", {}, {"method": "SupSup"}, PRESET),
-    ("a pruned network", "pretrained", {}, {"setting": "sparsity 0.8"}, PRESET),
+    ("a mask per task", "pretrained", JUDGED, {"method": "SupSup"}, PRESET),
+    ("a pruned network", "pretrained", JUDGED, {"setting": "sparsity 0.8"}, PRESET),
 ]
 
 
 def front_row(name):
     """The cells of a rival's row on the front page."""
-    text = PAGES["README.md"].read_text("utf-8")
-    (line,) = [line for line in text.splitlines() if line.startswith(f"| [{name}")]
+    (line,) = [line for line in README.splitlines() if line.startswith(f"| [{name}")]
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
@@ -175,14 +183,7 @@ def in_words(rows):
 
 @pytest.mark.parametrize(("name", "record", "where", "theirs", "ours"), RIVALS)
 def test_a_rival_on_the_front_page_has_the_numbers_of_its_record(name, record, where, theirs, ours):
-    rows = records.read_rows(ROOT / "paper" / "results" / f"{record}.json")
-    # Rows of development tasks have another role.
-    rows = [
-        row
-        for row in records.having(rows, **where)
-        if row.get("role", "evaluation") == "evaluation"
-    ]
-    them, us = records.having(rows, **theirs), records.having(rows, **ours)
+    them, us = (rows_of(record, **where, **whose) for whose in (theirs, ours))
     before = {(row["seed"], row["task"]): row["accuracy"] for row in them}
     apart = [100 * (row["accuracy"] - before[row["seed"], row["task"]]) for row in us]
     summary = records.summarise(apart)
@@ -192,31 +193,26 @@ def test_a_rival_on_the_front_page_has_the_numbers_of_its_record(name, record, w
     assert front_row(name)[1:4] == [in_words(them), in_words(us), difference]
 
 
+def by_method(network):
+    """The rows of single inputs over a network; of ours the last, with a class map."""
+    rows = rows_of("class-incremental", benchmark=f"incremental-{network}")
+    return {row["method"]: row for row in rows}
+
+
 def test_rivals_of_single_inputs_have_the_numbers_of_their_record():
-    rows = records.read_rows(ROOT / "paper" / "results" / "class-incremental.json")
-    rows = {
-        row["method"]: row for row in records.having(rows, benchmark="incremental-efficientnet")
-    }
-    ours = rows["ImpressLearn"]  # the last of its rows, with a class map
+    rows, small = by_method("efficientnet"), by_method("resnet20")
+    ours = rows["ImpressLearn"]
     for start, names in SINGLE_INPUTS.items():
         rivals = [rows[name] for name in names]
         apart = [records.signed(100 * (ours["class_il"] - row["class_il"])) for row in rivals]
         difference = " to ".join(dict.fromkeys([apart[-1], apart[0]]))
         theirs = "; ".join(map(in_all, rivals))
         assert front_row(start)[1:4] == [theirs, in_all(ours), difference]
-    notes = " ".join(PAGES["README.md"].read_text("utf-8").split())
     size = records.size(rows["ranpac"]["bytes"])
-    ahead = 100 * (class_il_of("resnet20", "ranpac") - class_il_of("resnet20", "ImpressLearn"))
-    assert f"RanPAC predicts with {size}, less than ours" in notes
-    assert f"Over a ResNet-20 it is {ahead:.1f} points" in notes
+    ahead = 100 * (small["ranpac"]["class_il"] - small["ImpressLearn"]["class_il"])
+    assert f"RanPAC predicts with {size}, less than ours" in FRONT
+    assert f"Over a ResNet-20 it is {ahead:.1f} points" in FRONT
     assert rows["ranpac"]["bytes"] < ours["bytes"]
-
-
-def class_il_of(network, method):
-    """Accuracy among all classes over a network, of ours with a class map."""
-    rows = records.read_rows(ROOT / "paper" / "results" / "class-incremental.json")
-    rows = records.having(rows, benchmark=f"incremental-{network}", method=method)
-    return rows[-1]["class_il"]
 
 
 SINGLE_INPUTS = {
@@ -233,25 +229,22 @@ def in_all(row):
 
 def test_no_rival_is_above_ours_on_the_front_page():
     """In the chart below its table."""
-    rows = records.read_rows(ROOT / "paper" / "results" / "image-network.json")
     marks = {}
-    for row in records.having(rows, **ON_IMAGES, role="evaluation"):
+    for row in rows_of("image-network", **ON_IMAGES):
         mark = row["method"], row["setting"], row.get("budget")
         marks.setdefault(mark, []).append(row["accuracy"])
     means = {mark: sum(each) / len(each) for mark, each in marks.items()}
     assert max(means, key=means.get) == ("ImpressLearn, all blocks", "pretrained", 2000)
     best = front_row("LoRA on images, coded")[2].split(",")[0]
-    text = PAGES["README.md"].read_text("utf-8")
-    assert f"[No rival](docs/guide/images.md#measured) here is above our {best}" in text
+    assert f"[No rival](docs/guide/images.md#measured) here is above our {best}" in FRONT
 
 
 def test_masks_on_the_front_page_have_the_numbers_of_their_records():
     """Their bytes, and the new tasks from which on masks and mixtures take fewer than SupSup."""
     sizes, tasks = [], []
     for record, masks in (("rotated-mnist", 20), ("permuted-mnist", 100), ("split-cifar100", 15)):
-        rows = records.read_rows(ROOT / "paper" / "results" / f"{record}.json")
         them, us = (
-            records.mean_of(records.having(rows, **each), "bytes_per_task").mean
+            records.mean_of(rows_of(record, **each), "bytes_per_task").mean
             for each in (DEDICATED, mixed(masks))
         )
         # Beside numbers of four bytes, one per mask and layer, both keep the norms' statistics.
@@ -260,19 +253,17 @@ def test_masks_on_the_front_page_have_the_numbers_of_their_records():
         total = masks * (them - beside)
         sizes.append(records.size(round(total)))
         tasks.append(math.ceil(total / (them - us)))
-    text = " ".join(PAGES["README.md"].read_text("utf-8").split())
-    assert f"take {sizes[0]}, {sizes[1]} and {sizes[2]}" in text
-    assert f"from {tasks[0]}, {tasks[1]} and {tasks[2]} new tasks on" in text
+    assert f"take {sizes[0]}, {sizes[1]} and {sizes[2]}" in FRONT
+    assert f"from {tasks[0]}, {tasks[1]} and {tasks[2]} new tasks on" in FRONT
 
 
 def test_every_figure_is_on_a_page():
     text = "".join(path.read_text("utf-8") for path in PAGES.values())
-    figures = (ROOT / "paper" / "results" / "figures").glob("*.svg")
+    figures = (RESULTS / "figures").glob("*.svg")
     assert [figure.name for figure in figures if figure.name not in text] == []
 
 
 def test_nothing_is_forgotten_in_the_record():
-    rows = records.read_rows(ROOT / "paper" / "results" / "forgetting.json")
-    learned = records.having(rows, method="ImpressLearn")
+    learned = rows_of("forgetting", method="ImpressLearn")
     same = records.having(learned, identical=1.0)
     assert f"logits of {len(same)} of {len(learned)} tasks" in PAGE

@@ -14,19 +14,16 @@ BRIEF = Recipe(lr=0.03, epochs=0, min_steps=3, batch_size=16)
 FLAT, IMAGES = blobs(5)[0], pictures(5)[0]
 
 
-class Tied(nn.Module):
+class Tied(nn.Sequential):
     """Two layers with one weight, and an attribute of a name that an export would use."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.classes = 4
-        self.encode = nn.Linear(16, 16, bias=False)
-        self.again = nn.Linear(16, 16)
-        self.again.weight = self.encode.weight
-        self.head = nn.Linear(16, 4)
+        first, again = nn.Linear(16, 16, bias=False), nn.Linear(16, 16)
+        super().__init__(first, nn.ReLU(), again, nn.ReLU(), nn.Linear(16, 4))
+        again.weight, self.classes = first.weight, 4
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(torch.relu(self.again(torch.relu(self.encode(inputs)))))[:, : self.classes]
+        return super().forward(inputs)[:, : self.classes]
 
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {

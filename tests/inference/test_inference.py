@@ -1,7 +1,6 @@
 """Which task do inputs belong to: every method, every kind of network and coefficients."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ from impresslearn.inference.superposition import Superposition
 from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 from toys import KINDS, blobs, inferred, lenet, pictures, quick_learner, resnet
 
-METHODS = ("exhaustive", "alpha")
 SHORT = Recipe(optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=120)
+METHODS = {"exhaustive": {}, "alpha": {"recipe": SHORT}}
 STREAM = il.streams.permuted_digits(tasks=7, seed=0)
 
 
@@ -28,10 +27,6 @@ def digits():
     for task in STREAM[4:6]:
         learner.learn_task(task.name, task.train)
     return learner
-
-
-def settings_for(method, steps=120):
-    return {"recipe": replace(SHORT, min_steps=steps)} if method == "alpha" else {}
 
 
 def check_distribution(guess, names):
@@ -55,7 +50,7 @@ def check_distribution(guess, names):
 )
 def test_basis_tasks_and_learned_tasks_are_told_apart(digits, method, objective):
     for task in STREAM[:6]:
-        inputs, how = task.test.inputs[:100], settings_for(method)
+        inputs, how = task.test.inputs[:100], METHODS[method]
         guess = digits.infer_task(inputs, method=method, objective=objective, **how)
         check_distribution(guess, digits.tasks_)
         assert (guess.task, guess.method) == (task.name, method)
@@ -94,7 +89,7 @@ def test_all_kinds_of_coefficients(settings, method):
     learner = quick_learner(cache_bytes=0, **settings).add_random_masks(12)
     learner.learn_basis("t0", blobs(0)).learn_task("t1", blobs(1)).learn_task("t2", blobs(2))
     for seed in range(3):
-        guess = learner.infer_task(blobs(seed)[0], method=method, **settings_for(method))
+        guess = learner.infer_task(blobs(seed)[0], method=method, **METHODS[method])
         check_distribution(guess, learner.tasks_)
         assert guess.best == f"t{seed}"
 

@@ -14,7 +14,7 @@ from impresslearn.kernels import unpack
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.streams.torchvision import import_extra
 from models import Tied, seeded
-from toys import ConvNet, pictures, refused
+from toys import ConvNet, pictures, refused, torch_default
 
 try:
     peft = import_extra("peft", "PEFT")
@@ -316,13 +316,8 @@ def test_torchs_defaults_change_nothing(default, tmp_path):
     first, second = tuned(seed=1), base()
     expected = logits(first)
     first.save_pretrained(tmp_path)
-    try:
-        torch.set_default_device(default if default == "meta" else None)
-        torch.set_default_dtype(torch.float32 if default == "meta" else getattr(torch, default))
+    with torch_default(default):
         again = PeftModel.from_pretrained(second, tmp_path).eval()
-    finally:
-        torch.set_default_device(None)
-        torch.set_default_dtype(torch.float32)
     assert torch.equal(logits(again), expected)
 
 

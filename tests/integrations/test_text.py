@@ -1,7 +1,5 @@
 """Sentences by a tokenizer that the store keeps: in memory, in files, over HTTP and by commands."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from pathlib import Path

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from impresslearn.kernels import implementation, mix, pack
-from toys import in_a_new_process
+from toys import in_a_new_process, threads
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
 
@@ -73,8 +73,6 @@ def ends_well(work):
 
 @needs_fork
 def test_a_child_does_not_wait_for_threads_that_only_the_parent_has():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
     bits = pack(torch.ones(64, 16, 784, dtype=torch.bool))  # enough for more threads than one
     alpha, weight = torch.ones(64), torch.ones(16, 784)
 
@@ -85,8 +83,6 @@ def test_a_child_does_not_wait_for_threads_that_only_the_parent_has():
             implementation(bits.device).mask_sums(bits, weight, weight, False) == 16 * 784
         ).all()
 
-    try:
+    with threads(2):
         work()
         assert ends_well(work)
-    finally:
-        torch.set_num_threads(threads)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from impresslearn.kernels import functions, implementation, mix, pack, reference, unpack
 from impresslearn.kernels.compiling import usable
+from toys import threads, torch_default
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 PER_UNIT = pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
@@ -109,13 +110,6 @@ def _poisoned_memory():
     torch.use_deterministic_algorithms(before)
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 LARGE = [(1, 300, 784), (1000, 1, 1), (1000, 17, 300), (100, 300, 784), (3, 1000, 17)]
 
 
@@ -171,17 +165,14 @@ def test_weights_and_gradients_in_any_layout(check):
 
 
 @PER_UNIT
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_the_default_dtype_changes_no_result(kernels, per_unit, dtype, monkeypatch):
     """The compiled loops write float32 through addresses, whatever torch allocates by default."""
     monkeypatch.setattr(functions, "implementation", lambda _: kernels)
     drawn = draw(40, 8, 300, per_unit)  # enough work for several partial sums
     expected = gradients(*drawn)
-    torch.set_default_dtype(dtype)
-    try:
+    with torch_default(dtype):
         results = gradients(*drawn)
-    finally:
-        torch.set_default_dtype(torch.float32)
     assert [result.dtype for result in results] == [torch.float32] * len(results)
     assert all(map(torch.equal, results, expected))
 
@@ -190,21 +181,20 @@ def test_the_default_dtype_changes_no_result(kernels, per_unit, dtype, monkeypat
 class TestThreads:
     @PER_UNIT
     @pytest.mark.parametrize("units", [5, 100, 101])
-    def test_results_do_not_depend_on_their_number(self, check, kernels, threads, units, per_unit):
+    def test_results_do_not_depend_on_their_number(self, check, kernels, units, per_unit):
         bits, alpha, left, right = draw(150, units, 784, per_unit)
         results = []
         for number in (1, 2, 3):
-            threads(number)
-            mixed = kernels.mix(bits, alpha, left)
-            results.append((mixed, kernels.mask_sums(bits, left, right, per_unit)))
+            with threads(number):
+                mixed = kernels.mix(bits, alpha, left)
+                results.append((mixed, kernels.mask_sums(bits, left, right, per_unit)))
         names = {thread.name for thread in threading.enumerate()}
         if units > 5:  # all in one block
             assert any(name.startswith("impresslearn-mix") for name in names), "no thread took part"
         assert all(all(map(torch.equal, each, results[0])) for each in results)
         check(bits, alpha, left, right)
 
-    def test_calls_from_several_at_once(self, kernels, threads):
-        threads(2)
+    def test_calls_from_several_at_once(self, kernels):
         cases = [draw(40, 16, 784, seed % 2 == 0, seed) for seed in range(12)]
 
         def both(case):
@@ -212,23 +202,19 @@ class TestThreads:
             sums = kernels.mask_sums(bits, *factors, alpha.dim() == 2)
             return kernels.mix(bits, alpha, factors[0]), sums
 
-        alone = [both(case) for case in cases]
-        with ThreadPoolExecutor(4) as pool:
+        with threads(2), ThreadPoolExecutor(4) as pool:
+            alone = [both(case) for case in cases]
             at_once = list(pool.map(both, cases * 5, timeout=60))
         for number, results in enumerate(at_once):
             assert all(map(torch.equal, results, alone[number % 12]))
 
 
-@pytest.fixture
-def loops():
-    return usable("tiles") or pytest.skip("the compiled loops cannot be used here")
-
-
+@PER_UNIT
 @pytest.mark.parametrize("count", [1, 16, 37, 130])
 @pytest.mark.parametrize("fan_in", [1, 15, 100, 257])
-@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
-def test_nothing_outside_the_rows_is_written(loops, count, fan_in, per_unit):
+def test_nothing_outside_the_rows_is_written(count, fan_in, per_unit):
     """Rows 1 and 2 of 4; the rows around them, the next mask and the room behind stay."""
+    loops = usable("tiles") or pytest.skip("the compiled loops cannot be used here")
     bits, alpha, left, right = draw(count, 4, fan_in, per_unit)
     out, sums = torch.full((4, fan_in), 7.0), torch.full((count + 1, 4), 7.0)
     size = 16 * count

@@ -8,19 +8,7 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from toys import blobs, lenet, mlp, quick_learner
-
-
-def setting(name):
-    """Sets torch's default dtype or device by name."""
-    torch.set_default_device(name if name == "meta" else None)
-    torch.set_default_dtype(torch.float32 if name == "meta" else getattr(torch, name))
-
-
-@pytest.fixture(params=["float64", "bfloat16", "float16", "meta"])
-def default(request):
-    yield request.param
-    setting("float32")
+from toys import blobs, lenet, mlp, quick_learner, torch_default
 
 
 def core(folder, data, network):
@@ -35,19 +23,19 @@ def core(folder, data, network):
     return [*results, learner.infer_task(inputs[:8]).best, again.score(data, "a")]
 
 
+@pytest.mark.parametrize("default", ["float64", "bfloat16", "float16", "meta"])
 def test_torchs_defaults_change_nothing(default, tmp_path):
     data, module = blobs(1), mlp()
     for make in (lenet, lambda: il.adapt(module)):
-        setting("float32")
         usual = core(tmp_path, data, make())
         (tmp_path / "a.impress").unlink()
-        setting(default)
-        for value, expected in zip(core(tmp_path, data, make()), usual, strict=True):
+        with torch_default(default):
+            found = core(tmp_path, data, make())
+        for value, expected in zip(found, usual, strict=True):
             same = torch.equal if isinstance(value, torch.Tensor) else operator.eq
             assert same(value, expected)
-        setting("float32")  # what was saved there is read elsewhere
         given = {"module": module} if make is not lenet else {}
-        elsewhere = il.load(tmp_path / "a.impress", **given)
+        elsewhere = il.load(tmp_path / "a.impress", **given)  # what was saved there
         assert torch.equal(elsewhere.logits(data[0], "m"), usual[0])
         (tmp_path / "a.impress").unlink()
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import impresslearn as il
-from toys import FEATURES, blobs, quick_learner
+from toys import FEATURES, blobs, quick_learner, threads
 
 FULL = bool(os.environ.get("IMPRESSLEARN_FULL_STORE_TESTS"))
 """Whether to run the long versions: 1,000 lives that end in a kill, 10,000 damaged copies."""
@@ -25,12 +25,8 @@ INPUTS = torch.randn(5, FEATURES, generator=torch.Generator().manual_seed(99))
 
 def digest(learner: il.ImpressLearner, task: str) -> str:
     """A digest of the bits of a task's logits on `INPUTS`, computed by one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the workers: the order of additions is part of the bits
-    try:
+    with threads(1):  # as in the workers: the order of additions is part of the bits
         return _digest(learner.logits(INPUTS, task))
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _digest(logits: torch.Tensor) -> str:
