@@ -32,10 +32,6 @@ LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {"streams": {"errors", "checks", "data", "streams"}}
 
 
-def unit_of(file: Path) -> str:
-    return file.relative_to(ROOT).with_suffix("").parts[0]
-
-
 def imported_paths(file: Path) -> list[list[str]]:
     """What a file imports, at the top or inside a function, as parts of dotted names."""
     paths: list[list[str]] = []
@@ -61,7 +57,7 @@ def imported_files(file: Path) -> set[Path]:
 
 def test_imports_point_one_way():
     for file in FILES:
-        unit = unit_of(file)
+        unit = file.relative_to(ROOT).with_suffix("").parts[0]
         if unit == "__init__":
             continue
         lower = {other for other in LEVEL if LEVEL[other] < LEVEL[unit]}

@@ -10,6 +10,8 @@ from impresslearn import Recipe, adapt
 from impresslearn.errors import InputError
 from toys import QUICK, ConvNet, blobs, pictures, quick_learner, resnet
 
+CODED_HEADS = {"backbone": own_heads(), "precision": "coded", "bit_price": 0.1}
+
 
 def snapshot(learner, inputs):
     """Everything that the tasks learned so far compute with, and what they compute."""
@@ -53,9 +55,10 @@ def check(learner, data):
         {"granularity": "unit", "precision": "int4"},
         {"output_scale": True, "precision": "int8"},
         {"granularity": "weight", "precision": "coded", "bit_price": 0.02},
+        CODED_HEADS | {"granularity": "unit", "tune": ("norm", "bias")},
     ],
 )
-def test_lenet(settings):
+def test_lenet_and_a_trained_network(settings):
     check(quick_learner(**{"cache_bytes": 0} | settings), blobs)
 
 
@@ -77,9 +80,3 @@ def test_resnet(norm, granularity):
 )
 def test_an_adapted_network_with_batch_norm_and_dropout(norm):
     check(quick_learner(adapt(ConvNet(), norm=norm, head="shared"), cache_bytes=0), pictures)
-
-
-def test_heads_and_norms_of_their_own_over_a_trained_network():
-    tuned = {"granularity": "unit", "tune": ("norm", "bias")}
-    coded = {"precision": "coded", "bit_price": 0.1}
-    check(quick_learner(own_heads(), cache_bytes=0, **tuned, **coded), blobs)

@@ -170,12 +170,10 @@ def test_requests_answered_together_get_the_answers_of_each(direct):
     rows = torch.randn(6, 16).numpy()
     few = ("new 0", rows[:1]), (["new 1", "basis 0"], rows[1:3]), ("new 1", rows[3:])
     requests = [PredictRequest(task=task, inputs=inputs, unknown=True) for task, inputs in few]
-    answers = service.predict_together(requests)
-    assert answers == [service.predict(request) for request in requests]
+    assert service.predict_together(requests) == [service.predict(request) for request in requests]
 
 
-def test_a_request_that_fails_leaves_the_others_their_pass(store, monkeypatch):
-    """Neither it nor one of another kind; each is parsed once."""
+def test_a_failing_or_other_request_leaves_the_rest_their_pass(store, monkeypatch):
     free, parsed, shared = threading.Event(), [], []
     parse, together = server.parse, Service.predict_together
 
