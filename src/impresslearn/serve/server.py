@@ -194,9 +194,8 @@ class Service:
         """
         inputs, names = request.inputs, request.task
         named = [names] if isinstance(names, str) else names
-        if not isinstance(inputs, np.ndarray) or any(
-            each not in self.learner.tasks_ for each in named
-        ):
+        known = all(name in self.learner.tasks_ for name in named)
+        if not known or not isinstance(inputs, np.ndarray):
             return None
         finite = inputs.dtype == object or bool(np.isfinite(inputs).all())
         form = inputs.dtype, inputs.shape[1:], finite
