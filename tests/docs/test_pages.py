@@ -85,18 +85,18 @@ CLAIMS = [
     ("a few masks combine well: rotated MNIST", "rotated-mnist", "heterogeneous", 20),
     ("the same on permuted MNIST", "permuted-mnist", "heterogeneous", 100),
     ("the same on permuted MNIST", "permuted-mnist", "supsup", None),
-    ("the same on Split-CIFAR-100", "split-cifar100", "heterogeneous", 15),
-    ("the same on Split-CIFAR-100", "split-cifar100", "supsup", None),
+    ("the same on Split-CIFAR-100", "split-cifar100-wide", "heterogeneous", 15),
+    ("the same on Split-CIFAR-100", "split-cifar100-wide", "supsup", None),
     ("five masks suffice", "rotated-mnist", "heterogeneous", 5),
     ("a mask of another task alone", "permuted-mnist", "X", 1),
     ("a mask of another task alone", "rotated-mnist", "X", 1),
-    ("a mask of another task alone", "split-cifar100", "X", 1),
+    ("a mask of another task alone", "split-cifar100-wide", "X", 1),
     ("random masks lag", "random-masks", "random", 15),
     ("random masks lag", "random-masks", "random", 20),
     ("random masks lag", "random-masks", "homogeneous", 20),
     ("α-optimisation on rotations", "rotated-mnist", "GN", 20),
-    ("α-optimisation on rotations", "split-cifar100", "GN", 5),
-    ("α-optimisation on rotations", "split-cifar100", "GN", 15),
+    ("α-optimisation on rotations", "split-cifar100-wide", "GN", 5),
+    ("α-optimisation on rotations", "split-cifar100-wide", "GN", 15),
     ("homogeneous masks match", "permuted-mnist", "homogeneous", 100),
     ("the same on rotations", "rotated-mnist", "homogeneous", 20),
     ("one-shot inference, N = 10", "gn-comparison", "SupSup-GN", 10),
@@ -162,7 +162,7 @@ RIVALS = [
     ("SupSup, permuted MNIST, sparsity 0.95", "frontier", ON_PERMUTATIONS, SUPSUP, WEIGHT),
     ("SupSup, rotated MNIST", "rotated-mnist", {}, DEDICATED, mixed(20)),
     ("SupSup, permuted MNIST, sparsity 0.9,", "permuted-mnist", {}, DEDICATED, mixed(100)),
-    ("SupSup, CIFAR-100", "split-cifar100", {}, DEDICATED, mixed(15)),
+    ("SupSup, CIFAR-100", "split-cifar100-wide", {}, DEDICATED, mixed(15)),
     ("a mask per task", "pretrained", JUDGED, {"method": "SupSup"}, PRESET),
     ("a pruned network", "pretrained", JUDGED, {"setting": "sparsity 0.8"}, PRESET),
 ]
@@ -241,7 +241,7 @@ def test_no_rival_is_above_ours_on_the_front_page():
 def test_masks_on_the_front_page_have_the_numbers_of_their_records():
     """Their bytes, and the new tasks from which on masks and mixtures take fewer than SupSup."""
     found = []
-    cases = ("rotated-mnist", 20, 3), ("permuted-mnist", 100, 3), ("split-cifar100", 15, 21)
+    cases = ("rotated-mnist", 20, 3), ("permuted-mnist", 100, 3), ("split-cifar100-wide", 15, 21)
     for record, masks, layers in cases:
         theirs, ours = (rows_of(record, **each) for each in (DEDICATED, mixed(masks)))
         them, us = (records.mean_of(rows, "bytes_per_task").mean for rows in (theirs, ours))
