@@ -145,7 +145,8 @@ def line_chart(
         drawn = layer(intervals)
         band = drawn.mark_area(opacity=0.12) if joined else drawn.mark_rule(opacity=0.6)
         layers.append(band.encode(alt.Y("low:Q", title=title_up), y2="high:Q"))
-    dots = layer(marks).mark_point(filled=True, size=50, opacity=1).encode(up)
+    shape = alt.Shape("group:N", scale=shapes, legend=legend)
+    dots = layer(marks).mark_point(filled=True, size=50, opacity=1).encode(up, shape)
     if joined:
         layers.append(layer(marks).mark_line(strokeWidth=2).encode(up))
     else:
@@ -153,7 +154,6 @@ def line_chart(
         steps = layer(marks).mark_line(interpolate="step-after", opacity=0.45)
         steps = steps.transform_window(sort=[alt.SortField("x")], groupby=["group"], **best)
         layers.append(steps.encode(alt.Y("best:Q", title=title_up)))
-        dots = dots.encode(alt.Shape("group:N", scale=shapes, legend=legend))
     if points:
         layers.append(layer(points).mark_circle(size=16, opacity=0.5).encode(up))
     layers.append(dots)
