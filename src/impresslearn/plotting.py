@@ -28,7 +28,10 @@ SERIES = (
     *("#1f5fd0", "#c2570c", "#0f7a63", "#a93fc0", "#8c1c34", "#857400", "#1c7fb0", "#5f6773"),
     *("#c2306f", "#3d6b1f", "#6b4bd6", "#7d4b2a", "#0b4f5c", "#b3473f", "#4f6f9f", "#8a5a8f"),
 )
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+SHAPES = (
+    *("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"),
+    *("triangle-right", "triangle-left"),
+)
 MOST_IN_A_LEGEND = 6  # groups; more are labelled beside their marks
 CONFIG = {
     "background": COLOURS["surface"],
