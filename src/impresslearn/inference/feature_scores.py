@@ -11,6 +11,7 @@ inputs: larger, or, as with noise, which excites few features, smaller.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +32,7 @@ LEAST_EXAMPLES = 50
 # and a share at most. Classes of other tasks vary in other directions than the first task's.
 PSEUDO_EXAMPLES, MOST_SHRINKAGE = 2.0, 0.9
 # Steps of the means, in standard deviations of a class; the first one whose code fits is taken.
-STEPS = (0.5, 0.7, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0)
+STEPS = tuple(2 ** (quarter / 4) for quarter in range(-4, 17))
 # A profile takes a share of a task's budget, between the least and the most bytes.
 SHARE, LEAST_BYTES, MOST_BYTES = 1 / 6, 36, 128
 # Standard deviations of own inputs that "far" leaves free, and what each one beyond counts.
@@ -145,7 +146,7 @@ class FeatureProfile:
         count, (scale, step) = directions.numel(), self.numbers[:2]
         levels, _ = decode_levels(self.code, [(directions.shape[1],), (count,)])
         common, own = (torch.from_numpy(each).to(directions) for each in levels)
-        common = common * (step / math.sqrt(len(directions)))
+        common = common * _finer(step, len(directions))
         return scale * directions + common + step * own.view_as(directions)
 
     @property
@@ -187,10 +188,10 @@ def feature_profile(
     size = directions.square().sum()
     scale = float(((exact - common) * directions).sum() / size) if size else 0.0
     scale = float(np.float16(scale))
-    for step in STEPS:
-        code = _coded_means(exact - scale * directions, step)
-        if 2 * NUMBERS + len(code) <= max_bytes:
-            break
+    rest, room = exact - scale * directions, max_bytes - 2 * NUMBERS
+    place = bisect_left(STEPS, True, key=lambda step: len(_coded_means(rest, step)) <= room)
+    step = float(np.float16(STEPS[min(place, len(STEPS) - 1)]))
+    code = _coded_means(rest, step)
     means = FeatureProfile((scale, step), code).means(directions)
     if is_first:
         relative, central = _cross_fitted(space, features, targets, means - exact)
@@ -264,9 +265,14 @@ def shrunk(covariance: Tensor, examples: float) -> Tensor:
     return (1 - share) * covariance + share * equal
 
 
+def _finer(step: float, num_classes: int) -> float:
+    """The step of the mean of all classes, which tells other tasks apart better than each class."""
+    return step / (2 * math.sqrt(num_classes))
+
+
 def _coded_means(means: Tensor, step: float) -> bytes:
     """Class means (K, d) in steps: their mean, finer, and then each one's difference."""
-    finer = step / math.sqrt(len(means))
+    finer = _finer(step, len(means))
     common = (means.mean(dim=0) / finer).round().clamp(-LARGEST, LARGEST)
     own = ((means - common * finer) / step).round().clamp(-LARGEST, LARGEST)
     levels = [each.flatten().cpu().numpy().astype(np.int64) for each in (common, own)]
