@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 import uuid
+from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from itertools import accumulate
 from typing import Any
 
 from fastapi import Request
@@ -55,21 +57,12 @@ class BoundedPool:
 
     async def run(self, request: Request, work: Callable[[], Any]) -> Any:
         """The result of work in a thread; once its client has gone it is not begun, or stopped."""
-        if not self._free.acquire(blocking=False):
-            line = "too many requests of this kind are waiting; ask again later"
-            raise HTTPException(503, line, {"Retry-After": "1"})
         gone, context = threading.Event(), copy_context()
         context.run(stopping.set, lambda: gone.is_set() or self._ended.is_set())
-        future: Future[Any] = self._pool.submit(context.run, work)
-        future.add_done_callback(lambda _: self._free.release())
-        waiter = asyncio.wrap_future(future)
-        while not waiter.done():
-            await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
-            if not waiter.done() and await request.is_disconnected():
-                gone.set()  # where it runs already
-                waiter.cancel()  # and the future with it
-                raise ClientDisconnect
-        return waiter.result()
+        try:
+            return await self._result(request, lambda: self._pool.submit(context.run, work))
+        finally:
+            gone.set()  # where it runs already
 
     async def run_together(
         self, request: Request, item: Any, alone: Callable[..., Any], together: Callable[..., Any]
@@ -78,8 +71,12 @@ class BoundedPool:
 
         `together` is for all items that wait: a result each, None for those to be computed alone.
         """
-        answer: Future[Any] = Future()
-        self._items.append(entry := (item, answer))
+
+        def begin() -> Future[Any]:
+            answer: Future[Any] = Future()
+            self._items.append((item, answer))
+            self._pool.submit(take)
+            return answer
 
         def take() -> None:
             stopping.set(self._ended.is_set)  # other clients wait for it, too
@@ -98,18 +95,31 @@ class BoundedPool:
                 except Exception as error:
                     future.set_exception(error)
 
+        return await self._result(request, begin)
+
+    async def _result(self, request: Request, begin: Callable[[], Future[Any]]) -> Any:
+        """What begun work gives; it is cancelled once its client has gone."""
+        if not self._free.acquire(blocking=False):
+            line = "too many requests of this kind are waiting; ask again later"
+            raise HTTPException(503, line, {"Retry-After": "1"})
+        future = begin()
+        future.add_done_callback(lambda _: self._free.release())
+        waiter = asyncio.wrap_future(future)
         try:
-            await self.run(request, take)
-        except BaseException:  # asyncio may cancel it, too
-            with self._taking, suppress(ValueError):  # it was taken
-                self._items.remove(entry)
-            raise
-        return await asyncio.wrap_future(answer)
+            while not waiter.done():
+                await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
+                if not waiter.done() and await request.is_disconnected():
+                    raise ClientDisconnect
+            return waiter.result()
+        finally:
+            waiter.cancel()  # and the future with it, if no thread has begun it
 
     def shutdown(self) -> None:
         """Drops what waits; inferences that run end after their present task."""
         self._ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for _, answer in list(self._items):
+            answer.cancel()
 
 
 class Metrics:
@@ -120,28 +130,31 @@ class Metrics:
 
     def __init__(self, gauges: Callable[[], Mapping[str, float]]) -> None:
         self._gauges = gauges
-        self._requests: Counter[str] = Counter()
+        self._requests: Counter[tuple[str, int]] = Counter()
         self._seconds: dict[str, float] = defaultdict(float)
+        self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
         self._lock = threading.Lock()
 
     def add(self, path: str, status: int, seconds: float) -> None:
         """Counts one request."""
-        name = "impresslearn_request_seconds"
         with self._lock:
-            self._requests[f'impresslearn_requests_total{{path="{path}",status="{status}"}}'] += 1
-            for bound in BUCKETS:
-                self._seconds[f'{name}_bucket{{path="{path}",le="{bound}"}}'] += seconds <= bound
-            self._seconds[f'{name}_bucket{{path="{path}",le="+Inf"}}'] += 1
-            self._seconds[f'{name}_sum{{path="{path}"}}'] += seconds
-            self._seconds[f'{name}_count{{path="{path}"}}'] += 1
+            self._requests[path, status] += 1
+            self._seconds[path] += seconds
+            self._counts[path][bisect_left(BUCKETS, seconds)] += 1
 
     def text(self) -> str:
         """Everything in Prometheus's text format."""
-        lines = ["# TYPE impresslearn_requests_total counter"]
+        total, name = "impresslearn_requests_total", "impresslearn_request_seconds"
+        lines = [f"# TYPE {total} counter"]
         with self._lock:
-            lines += [f"{name} {count}" for name, count in self._requests.items()]
-            lines.append("# TYPE impresslearn_request_seconds histogram")
-            lines += [f"{name} {value:.10g}" for name, value in self._seconds.items()]
+            for (path, status), count in self._requests.items():
+                lines.append(f'{total}{{path="{path}",status="{status}"}} {count}')
+            lines.append(f"# TYPE {name} histogram")
+            for path, counts in self._counts.items():
+                for bound, count in zip((*BUCKETS, "+Inf"), accumulate(counts), strict=True):
+                    lines.append(f'{name}_bucket{{path="{path}",le="{bound}"}} {count}')
+                lines.append(f'{name}_sum{{path="{path}"}} {self._seconds[path]:.10g}')
+                lines.append(f'{name}_count{{path="{path}"}} {sum(counts)}')
         for name, value in self._gauges().items():
             kind = "counter" if name.endswith("total") else "gauge"
             lines += [f"# TYPE impresslearn_{name} {kind}", f"impresslearn_{name} {value}"]
