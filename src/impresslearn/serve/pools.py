@@ -8,13 +8,11 @@ import sys
 import threading
 import time
 import uuid
-from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from itertools import accumulate
 from typing import Any
 
 from fastapi import Request
@@ -55,14 +53,25 @@ class BoundedPool:
         self._items: deque[tuple[Any, Future[Any]]] = deque()
         self._taking = threading.Lock()
 
-    async def run(self, request: Request, work: Callable[[], Any]) -> Any:
+    async def run(self, request: Request, work: Callable[[], Any], answer: Any = None) -> Any:
         """The result of work in a thread; once its client has gone it is not begun, or stopped."""
+        if not self._free.acquire(blocking=False):
+            line = "too many requests of this kind are waiting; ask again later"
+            raise HTTPException(503, line, {"Retry-After": "1"})
         gone, context = threading.Event(), copy_context()
         context.run(stopping.set, lambda: gone.is_set() or self._ended.is_set())
+        future: Future[Any] = self._pool.submit(context.run, work)
+        future.add_done_callback(lambda _: self._free.release())
+        waiter = asyncio.wrap_future(answer or future)  # if there is an answer, work fills it
         try:
-            return await self._result(request, lambda: self._pool.submit(context.run, work))
+            while not waiter.done():
+                await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
+                if not waiter.done() and await request.is_disconnected():
+                    raise ClientDisconnect
+            return waiter.result()
         finally:
             gone.set()  # where it runs already
+            waiter.cancel()  # and the future with it, so that it is not begun
 
     async def run_together(
         self, request: Request, item: Any, alone: Callable[..., Any], together: Callable[..., Any]
@@ -71,12 +80,8 @@ class BoundedPool:
 
         `together` is for all items that wait: a result each, None for those to be computed alone.
         """
-
-        def begin() -> Future[Any]:
-            answer: Future[Any] = Future()
-            self._items.append((item, answer))
-            self._pool.submit(take)
-            return answer
+        answer: Future[Any] = Future()
+        self._items.append((item, answer))
 
         def take() -> None:
             stopping.set(self._ended.is_set)  # other clients wait for it, too
@@ -84,42 +89,25 @@ class BoundedPool:
                 count = min(len(self._items), MOST_TOGETHER)
                 taken = [self._items.popleft() for _ in range(count)]
             taken = [each for each in taken if each[1].set_running_or_notify_cancel()]
-            items = [item for item, _ in taken]
             results: list[Any] = [None] * len(taken)
             if len(taken) > 1:
                 with suppress(Exception):  # one by one says which of them fails
-                    results = together(items)
+                    results = together([item for item, _ in taken])
             for result, (item, future) in zip(results, taken, strict=True):
                 try:
                     future.set_result(alone(item) if result is None else result)
                 except Exception as error:
                     future.set_exception(error)
 
-        return await self._result(request, begin)
-
-    async def _result(self, request: Request, begin: Callable[[], Future[Any]]) -> Any:
-        """What begun work gives; it is cancelled once its client has gone."""
-        if not self._free.acquire(blocking=False):
-            line = "too many requests of this kind are waiting; ask again later"
-            raise HTTPException(503, line, {"Retry-After": "1"})
-        future = begin()
-        future.add_done_callback(lambda _: self._free.release())
-        waiter = asyncio.wrap_future(future)
         try:
-            while not waiter.done():
-                await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
-                if not waiter.done() and await request.is_disconnected():
-                    raise ClientDisconnect
-            return waiter.result()
+            return await self.run(request, take, answer)
         finally:
-            waiter.cancel()  # and the future with it, if no thread has begun it
+            answer.cancel()  # where no thread has taken it
 
     def shutdown(self) -> None:
         """Drops what waits; inferences that run end after their present task."""
         self._ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for _, answer in list(self._items):
-            answer.cancel()
 
 
 class Metrics:
@@ -130,31 +118,28 @@ class Metrics:
 
     def __init__(self, gauges: Callable[[], Mapping[str, float]]) -> None:
         self._gauges = gauges
-        self._requests: Counter[tuple[str, int]] = Counter()
+        self._requests: Counter[str] = Counter()
         self._seconds: dict[str, float] = defaultdict(float)
-        self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
         self._lock = threading.Lock()
 
     def add(self, path: str, status: int, seconds: float) -> None:
         """Counts one request."""
+        name = "impresslearn_request_seconds"
         with self._lock:
-            self._requests[path, status] += 1
-            self._seconds[path] += seconds
-            self._counts[path][bisect_left(BUCKETS, seconds)] += 1
+            self._requests[f'impresslearn_requests_total{{path="{path}",status="{status}"}}'] += 1
+            for bound in BUCKETS:
+                self._seconds[f'{name}_bucket{{path="{path}",le="{bound}"}}'] += seconds <= bound
+            self._seconds[f'{name}_bucket{{path="{path}",le="+Inf"}}'] += 1
+            self._seconds[f'{name}_sum{{path="{path}"}}'] += seconds
+            self._seconds[f'{name}_count{{path="{path}"}}'] += 1
 
     def text(self) -> str:
         """Everything in Prometheus's text format."""
-        total, name = "impresslearn_requests_total", "impresslearn_request_seconds"
-        lines = [f"# TYPE {total} counter"]
+        lines = ["# TYPE impresslearn_requests_total counter"]
         with self._lock:
-            for (path, status), count in self._requests.items():
-                lines.append(f'{total}{{path="{path}",status="{status}"}} {count}')
-            lines.append(f"# TYPE {name} histogram")
-            for path, counts in self._counts.items():
-                for bound, count in zip((*BUCKETS, "+Inf"), accumulate(counts), strict=True):
-                    lines.append(f'{name}_bucket{{path="{path}",le="{bound}"}} {count}')
-                lines.append(f'{name}_sum{{path="{path}"}} {self._seconds[path]:.10g}')
-                lines.append(f'{name}_count{{path="{path}"}} {sum(counts)}')
+            lines += [f"{name} {count}" for name, count in self._requests.items()]
+            lines.append("# TYPE impresslearn_request_seconds histogram")
+            lines += [f"{name} {value:.10g}" for name, value in self._seconds.items()]
         for name, value in self._gauges().items():
             kind = "counter" if name.endswith("total") else "gauge"
             lines += [f"# TYPE impresslearn_{name} {kind}", f"impresslearn_{name} {value}"]
