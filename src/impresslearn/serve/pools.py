@@ -71,7 +71,8 @@ class BoundedPool:
             return waiter.result()
         finally:
             gone.set()  # where it runs already
-            waiter.cancel()  # and the future with it, so that it is not begun
+            waiter.cancel()
+            future.cancel()  # where another thread gave the answer, or nobody waits for it
 
     async def run_together(
         self, request: Request, item: Any, alone: Callable[..., Any], together: Callable[..., Any]
