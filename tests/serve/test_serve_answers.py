@@ -68,9 +68,8 @@ def test_inference_equals_the_learners(client, direct, form, among):
 def test_health_and_tasks_page_by_page_and_one_by_one(client, direct):
     health = client.get("/ready").json()
     assert client.get("/health").json().items() <= health.items()
-    assert (health["status"], health["version"]) == ("ok", __version__)
-    assert (health["network"], health["input_shape"]) == ("lenet_300_100", [16])
-    assert (health["tasks"], health["masks"]) == (6, 3)
+    network = {"network": "lenet_300_100", "input_shape": [16], "tasks": 6, "masks": 3}
+    assert {"status": "ok", "version": __version__, **network}.items() <= health.items()
     tasks, offset = [], 0
     while offset is not None:
         page = client.get("/tasks", params={"limit": 4, "offset": offset}).json()

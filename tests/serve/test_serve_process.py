@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -74,11 +75,17 @@ def test_predictions_tokens_and_limits_over_a_socket(server, direct):
     assert server.ask("GET", "/tasks", None, {})[0] == 401
     assert server.ask("GET", "/health", None, {})[0] == 200
     assert server.ask("POST", PATH, npy(np.zeros((4097, 1), np.int8)))[0] == 422
-    chunks = (bytes(10_000) for _ in range(200))
-    for body in (bytes(4_000_000), chunks):
-        status, answer = server.ask("POST", PATH, body)
-        assert status == 413
-        assert answer["error"] == "the body is larger than the limit of 100,000 bytes"
+    large = 413, {"error": "the body is larger than the limit of 100,000 bytes"}
+    for body in (bytes(4_000_000), (bytes(10_000) for _ in range(200))):
+        assert server.ask("POST", PATH, body) == large
+    get, endless = b"GET /health HTTP/1.1\r\nHost: a\r\n", 5 * [b"x: " + b"a" * 4000 + b"\r\n"]
+    trailed = b"POST /infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    for parts in ([get, *endless], [trailed, *endless], [30 * (get + b"\r\n")]):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as link:
+            for part in parts:
+                link.sendall(part)
+                time.sleep(0.02)
+            assert b"Invalid HTTP request received." in link.makefile("rb").read()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -27,6 +27,7 @@ from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
+from impresslearn.coefficients.readout import Readout
 from impresslearn.data import Features, Inputs, Label, label_array
 from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
 from impresslearn.errors import ImpressLearnError, InputError, warn_caller
@@ -565,7 +566,9 @@ class ImpressLearner(ReadOnlySettings):
             )
         known = []
         for task in chosen:
-            view = partial(self._store.view, task, evict_others=False)
+            # Few small heads may stay: they are needed twice, for the evidence and for the logits.
+            stays = len(chosen) <= MANY_COMPARED and all(isinstance(p, Readout) for p in task.parts)
+            view = partial(self._store.view, task, evict_others=stays)
             # A basis task's own mask is the simplest mixture.
             mixes = task.mask is not None or [part.mixes_masks() for part in task.parts] == [True]
             mixture = partial(self._store.coefficients, task) if mixes else None

@@ -8,13 +8,9 @@ reverse proxy in front.
 from impresslearn.errors import MissingDependencyError
 
 try:
-    import fastapi  # noqa: F401
-    import uvicorn  # noqa: F401
-except ImportError:
-    raise MissingDependencyError(
-        "serving needs fastapi and uvicorn: pip install 'impresslearn[serve]'"
-    ) from None
-
-from impresslearn.serve.server import ServeSettings as ServeSettings
-from impresslearn.serve.server import create_app as create_app
-from impresslearn.serve.server import run_server as run_server
+    from impresslearn.serve.server import ServeSettings as ServeSettings
+    from impresslearn.serve.server import create_app as create_app
+    from impresslearn.serve.server import run_server as run_server
+except ModuleNotFoundError as error:
+    line = f"serving needs {error.name}: pip install 'impresslearn[serve]'"
+    raise MissingDependencyError(line) from None

@@ -53,7 +53,7 @@ class BoundedPool:
         self._items: deque[tuple[Any, Future[Any]]] = deque()
         self._taking = threading.Lock()
 
-    async def run(self, request: Request, work: Callable[[], Any]) -> Any:
+    async def run(self, request: Request, work: Callable[[], Any], answer: Any = None) -> Any:
         """The result of work in a thread; once its client has gone it is not begun, or stopped."""
         if not self._free.acquire(blocking=False):
             line = "too many requests of this kind are waiting; ask again later"
@@ -62,14 +62,17 @@ class BoundedPool:
         context.run(stopping.set, lambda: gone.is_set() or self._ended.is_set())
         future: Future[Any] = self._pool.submit(context.run, work)
         future.add_done_callback(lambda _: self._free.release())
-        waiter = asyncio.wrap_future(future)
-        while not waiter.done():
-            await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
-            if not waiter.done() and await request.is_disconnected():
-                gone.set()  # where it runs already
-                waiter.cancel()  # and the future with it
-                raise ClientDisconnect
-        return waiter.result()
+        waiter = asyncio.wrap_future(answer or future)  # if there is an answer, work fills it
+        try:
+            while not waiter.done():
+                await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
+                if not waiter.done() and await request.is_disconnected():
+                    raise ClientDisconnect
+            return waiter.result()
+        finally:
+            gone.set()  # where it runs already
+            waiter.cancel()
+            future.cancel()  # where another thread gave the answer, or nobody waits for it
 
     async def run_together(
         self, request: Request, item: Any, alone: Callable[..., Any], together: Callable[..., Any]
@@ -79,7 +82,7 @@ class BoundedPool:
         `together` is for all items that wait: a result each, None for those to be computed alone.
         """
         answer: Future[Any] = Future()
-        self._items.append(entry := (item, answer))
+        self._items.append((item, answer))
 
         def take() -> None:
             stopping.set(self._ended.is_set)  # other clients wait for it, too
@@ -87,11 +90,10 @@ class BoundedPool:
                 count = min(len(self._items), MOST_TOGETHER)
                 taken = [self._items.popleft() for _ in range(count)]
             taken = [each for each in taken if each[1].set_running_or_notify_cancel()]
-            items = [item for item, _ in taken]
             results: list[Any] = [None] * len(taken)
             if len(taken) > 1:
                 with suppress(Exception):  # one by one says which of them fails
-                    results = together(items)
+                    results = together([item for item, _ in taken])
             for result, (item, future) in zip(results, taken, strict=True):
                 try:
                     future.set_result(alone(item) if result is None else result)
@@ -99,12 +101,9 @@ class BoundedPool:
                     future.set_exception(error)
 
         try:
-            await self.run(request, take)
-        except BaseException:  # asyncio may cancel it, too
-            with self._taking, suppress(ValueError):  # it was taken
-                self._items.remove(entry)
-            raise
-        return await asyncio.wrap_future(answer)
+            return await self.run(request, take, answer)
+        finally:
+            answer.cancel()  # where no thread has taken it
 
     def shutdown(self) -> None:
         """Drops what waits; inferences that run end after their present task."""

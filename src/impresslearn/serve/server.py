@@ -22,7 +22,9 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.routing import request_response
 from torch import Tensor
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from impresslearn import __version__
 from impresslearn.checks import check_integer, check_kind, clear_calls
@@ -55,6 +57,8 @@ logger = logging.getLogger("impresslearn.serve")
 BEARER = HTTPBearer(auto_error=False)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
+MAX_UNREAD = 16 * 1024  # bytes of headers that arrive in parts, or of trailers
+MAX_AHEAD = 16  # requests that a connection sends before the first of them is answered
 # Predictions and inferences computed at the same time, and inferences that wait for these.
 THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
 MOST_AMONG = 2000  # names of tasks in an inference, which runs each of them
@@ -324,9 +328,8 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        exception_handlers=dict.fromkeys(ERRORS, answer_error),
     )
-    for kind in ERRORS:
-        app.add_exception_handler(kind, answer_error)
     guarded = APIRouter(dependencies=[Depends(check_token)] if token else [])
     app.add_middleware(metrics.counting)
 
@@ -370,6 +373,8 @@ def create_app(
             return answers
 
         async def route(request: Request) -> Response:
+            if token:
+                await check_token(await BEARER(request))
             body = await read_body(request, settings.max_bytes)
             # Requests that cannot share a pass are computed one by one, but not parsed again.
             item = len(body), cache(partial(parse, model, request, body))
@@ -391,12 +396,36 @@ def create_app(
             description=compute.__doc__,
             openapi_extra={"requestBody": {"required": True, "content": content}},
         )
+        # FastAPI's own steps, such as dependencies, take as long as a prediction.
+        guarded.routes[-1].app = request_response(route)  # type: ignore[attr-defined]
 
     together = service.predict_together
     add_predictions("/predict", PredictRequest, Predictions, service.predict, together)
     add_predictions("/infer", InferRequest, Inference, service.infer)
-    app.include_router(guarded)
+    app.router.routes += guarded.routes  # an included router takes longer to find its routes
     return app
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """Answers 400 to endless headers and to many requests sent ahead: httptools has no limits."""
+
+    _unread = 0  # bytes since the last headers or the last part of a body were complete
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > MAX_UNREAD and not self.transport.is_closing():
+            self.send_400_response("Invalid HTTP request received.")
+
+    def on_headers_complete(self) -> None:
+        self._unread = 0
+        if len(self.pipeline) >= MAX_AHEAD:
+            raise ValueError("too many requests sent ahead")  # which answers 400, too
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
 
 
 def run_server(
@@ -443,7 +472,7 @@ def run_server(
         workers=workers,
         host=host,
         port=port,
-        http="h11",  # it bounds the bytes of a request's headers, httptools does not
+        http=LimitedProtocol,
         ws="none",
         lifespan="on",
         server_header=False,
