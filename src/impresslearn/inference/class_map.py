@@ -2,12 +2,13 @@
 
 Every input has features f, what enters the head of the frozen network. The map keeps the mean μ of
 every class, and one covariance Σ within the classes of all tasks, to which a task adds the few
-directions V in which it varies more. Classes are Gaussian, and equally likely within a task:
+directions V in which it varies more. Classes are Gaussian, and how likely each one is within its
+task, π, the task predicts from f:
 
-    p(f | class c of task t) = N(f; μ_c, Σ + V_tᵀV_t),    p(f | t) = mean over its classes
+    p(f | class c of task t) = N(f; μ_c, Σ + V_tᵀV_t),    p(f, c | t) = π_c(f) p(f | c)
 
-Labels are still predicted by the task itself. Features that are never negative, as behind a ReLU,
-are skewed: the map takes their square roots. Means are coded in steps of about their error.
+Features that are never negative, as behind a ReLU, are skewed: the map takes their square roots.
+Means are coded in steps of about their error.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from impresslearn.inference.feature_scores import class_means, shrunk
 STEP, MOST_STEP = 1.0, 0.5
 DIGITS = 64  # a level is a high digit times this number, and a low one
 # Directions of a task's own, and the share of its excess variance there that counts.
-DIRECTIONS, DIRECTIONS_WEIGHT = 4, 0.5
-# Logarithms of likelihoods are divided by it, since features are not quite Gaussian: on 64, 384 and
-# 1,280 features the probabilities of the right tasks were highest at 2, 12 and 6.
-TEMPERATURE = 4.0
+DIRECTIONS, DIRECTIONS_WEIGHT = 16, 0.5
+PARTS = 4  # of a step, in which directions are coded
+# Shrinkage of the covariance: this number of pseudo-examples per effective dimension.
+PSEUDO_EXAMPLES = 1.5
+_NUMBERS = "roots", "count", "worth", "temperature", "own"  # in the first line of a coded map
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class ClassMap:
     - covariance: (d, d) within the classes of all tasks; a store keeps float16 in units of steps.
     - count: the examples behind the covariance.
     - codes: task name -> the number of its classes, and their means, coded.
+    - worth: the examples that its shrinkage assumes; 0 for their count.
+    - temperature: logarithms of likelihoods are divided by it, since means have errors.
+    - own: how many directions a task has, and the part of a step in which they are coded.
     """
 
     roots: bool
@@ -55,6 +60,10 @@ class ClassMap:
     covariance: Tensor
     count: int
     codes: Mapping[str, tuple[int, bytes]]
+    # The defaults are those of older maps.
+    worth: float = 0.0
+    temperature: float = 4.0
+    own: tuple[int, int] = (4, 1)
 
     def __repr__(self) -> str:
         size = f"{len(self.codes)} tasks, {len(self.centre)} features, {self.nbytes:,} bytes"
@@ -86,22 +95,28 @@ class ClassMap:
         if count < 1 or not float(scatter.trace()):
             raise InputError("a class map needs classes with two different examples or more")
         covariance = scatter / count
-        precision = shrunk(covariance, count).inverse()
+        spreads = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt()
+        share = float(spreads.sum().square() / spreads.square().sum()) / count  # of dimensions
+        worth = len(spreads) / (PSEUDO_EXAMPLES * share)
+        precision = shrunk(covariance, worth).inverse()
         if present is None:
             classes = torch.cat(all_means)
             centre = classes.mean(dim=0).half().double()
             free = precision.diagonal().rsqrt()
             steps = min(STEP / math.sqrt(count / len(classes) + 1), MOST_STEP) * free
-            present = cls(roots, centre, steps.half().double().clamp_min(2.0**-24), free, 0, {})
+            steps = steps.half().double().clamp_min(2.0**-24)
+            present = cls(roots, centre, steps, free, 0, {}, own=(DIRECTIONS, PARTS))
         codes, factor = dict(present.codes), torch.linalg.cholesky(precision)
         for (name, each), means in zip(tasks.items(), all_means, strict=True):
-            own = _directions(_centred(*each, roots)[1], len(means), factor)
-            levels = torch.cat([means - present.centre, own]) / present.steps
+            own = _directions(_centred(*each, roots)[1], len(means), factor, present.own[0])
+            levels = torch.cat([means - present.centre, present.own[1] * own]) / present.steps
             whole = levels.flatten().round().clamp(-DIGITS * LARGEST, DIGITS * LARGEST)
             digits = whole.long().numpy()
             high = (digits + DIGITS // 2) // DIGITS  # mostly 0, which costs next to nothing
             codes[name] = len(means), encode_levels([high, digits - DIGITS * high])
+        heat = 1 + share * sum(classes for classes, _ in codes.values())
         extended = replace(present, covariance=covariance, count=count, codes=codes)
+        extended = replace(extended, worth=worth, temperature=heat)
         return cls.decode(extended.encode())  # as a store keeps it
 
     def keeping(self, tasks: Collection[str]) -> ClassMap:
@@ -115,10 +130,8 @@ class ClassMap:
 
     def encode(self) -> bytes:
         """The map as bytes: a line of JSON, three arrays of float16, and the codes."""
-        about = {
-            "roots": self.roots,
+        about = {name: getattr(self, name) for name in _NUMBERS} | {
             "features": len(self.centre),
-            "count": self.count,
             "codes": {name: [classes, len(code)] for name, (classes, code) in self.codes.items()},
         }
         head = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
@@ -135,8 +148,8 @@ class ClassMap:
         width = about["features"]
         upper = np.triu_indices(width)
         place = 2 * (2 * width + len(upper[0]))
-        numbers = torch.from_numpy(np.frombuffer(rest[:place], "<f2").astype(np.float64))
-        centre, steps, entries = numbers.tensor_split([width, 2 * width])
+        values = torch.from_numpy(np.frombuffer(rest[:place], "<f2").astype(np.float64))
+        centre, steps, entries = values.tensor_split([width, 2 * width])
         in_steps = entries.new_zeros(width, width)
         in_steps[upper] = in_steps.T[upper] = entries
         codes = {}
@@ -144,14 +157,15 @@ class ClassMap:
             codes[name] = classes, rest[place : place + length]
             place += length
         covariance = in_steps * torch.outer(steps, steps)
-        return cls(about["roots"], centre, steps, covariance, about["count"], codes)
+        numbers = {name: about[name] for name in _NUMBERS if name in about}
+        return cls(centre=centre, steps=steps, covariance=covariance, codes=codes, **numbers)
 
-    def evidence(self, features: Tensor, tasks: Sequence[str]) -> Tensor:
-        """(n, T) log p(f | task) / `TEMPERATURE` of features (n, d), less a constant per input."""
+    def scores(self, features: Tensor, tasks: Sequence[str]) -> list[Tensor]:
+        """(n, K) log p(f | class) / temperature of features (n, d), up to a constant per input."""
         table = _table(features, self.roots) - self.centre
-        columns = []
+        parts = []
         for task in tasks:
-            means, own = self._decoded(task).tensor_split([-DIRECTIONS])
+            means, own = self._decoded(task)
             weights = means @ self._precision
             scores = table @ weights.T - (weights * means).sum(dim=1) / 2
             # (Σ + VVᵀ)⁻¹ = Σ⁻¹ - Σ⁻¹V M⁻¹ VᵀΣ⁻¹ with M = 1 + VᵀΣ⁻¹V
@@ -159,19 +173,20 @@ class ClassMap:
             inner = torch.eye(len(own), dtype=torch.float64) + own @ towards
             away = (table @ towards)[:, None] - means @ towards
             scores += (away @ inner.inverse() * away).sum(dim=2) / 2
-            columns.append(scores.logsumexp(dim=1) - math.log(len(means)) - inner.logdet() / 2)
-        return torch.stack(columns, dim=1) / TEMPERATURE
+            parts.append((scores - inner.logdet() / 2) / self.temperature)
+        return parts
 
-    def _decoded(self, task: str) -> Tensor:
-        """(K + DIRECTIONS, d) the means less the centre, then the task's own directions."""
-        classes, code = self.codes[task]
-        shape = ((classes + DIRECTIONS) * len(self.steps),)
+    def _decoded(self, task: str) -> tuple[Tensor, Tensor]:
+        """(K, d) the means less the centre, and (directions, d) the task's own directions."""
+        (classes, code), (directions, parts) = self.codes[task], self.own
+        shape = ((classes + directions) * len(self.steps),)
         (high, low), _ = decode_levels(code, [shape, shape])
-        return torch.from_numpy(DIGITS * high + low).view(-1, len(self.steps)) * self.steps
+        rows = torch.from_numpy(DIGITS * high + low).view(-1, len(self.steps)) * self.steps
+        return rows[:classes], rows[classes:] / parts
 
     @cached_property
     def _precision(self) -> Tensor:
-        return shrunk(self.covariance, self.count).inverse()
+        return shrunk(self.covariance, self.worth or self.count).inverse()
 
 
 def _centred(features: Tensor, targets: Tensor, roots: bool) -> tuple[Tensor, Tensor]:
@@ -181,19 +196,19 @@ def _centred(features: Tensor, targets: Tensor, roots: bool) -> tuple[Tensor, Te
     return means, table - means[places]
 
 
-def _directions(within: Tensor, classes: int, factor: Tensor) -> Tensor:
-    """(DIRECTIONS, d) V, in which a task varies more than all: its covariance is Σ + VᵀV.
+def _directions(within: Tensor, classes: int, factor: Tensor, count: int) -> Tensor:
+    """(count, d) V, in which a task varies more than all: its covariance is Σ + VᵀV.
 
     - within: (n, d) of the task.
     - factor: L with LLᵀ = Σ⁻¹.
     """
-    own = within.new_zeros(DIRECTIONS, within.shape[1])
-    if len(within) > classes:
-        _, sizes, turned = torch.linalg.svd(within @ factor, full_matrices=False)
-        most = (sizes[:DIRECTIONS].square() / (len(within) - classes) - 1).clamp_min(0)
-        scaled = (DIRECTIONS_WEIGHT * most).sqrt()[:, None] * turned[:DIRECTIONS]
-        own[: len(scaled)] = torch.linalg.solve_triangular(factor, scaled, upper=False, left=False)
-    return own
+    _, sizes, turned = torch.linalg.svd(within @ factor, full_matrices=False)
+    variances = sizes.square() / max(len(within) - classes, 1)
+    # Few examples vary more in some directions by chance, about as much as in the next one.
+    excess = variances[:count] - variances[count : count + 1].sum().clamp_min(1)
+    scaled = (DIRECTIONS_WEIGHT * excess.clamp_min(0)).sqrt()[:, None] * turned[:count]
+    own = torch.linalg.solve_triangular(factor, scaled, upper=False, left=False)
+    return torch.nn.functional.pad(own, (0, 0, 0, count - len(own)))
 
 
 def _table(features: Tensor, roots: bool) -> Tensor:

@@ -54,11 +54,9 @@ ALPHA_RECIPE = Recipe(
 # "alpha" judges this number of tasks: the order of its shares is unreliable for small batches.
 ALPHA_SHORTLIST = 16
 JUDGED_INPUTS = 256  # of a batch, at most
-# The loss of predictions is divided by this. For batches of 4, 8, 16 and 64 rotated digits, the
-# mean posterior is then 0.68, 0.74, 0.79 and 0.84, and the accuracy 0.82, 0.77, 0.80 and 0.80.
+# The loss of predictions is divided by this, calibrated on rotated digits.
 TEMPERATURE = 0.1
-# Uniform predictions added to a judged batch. For two to eight inputs the entropy of the mean is
-# mostly noise: for batches of 4 rotated digits the accuracy is 83%, and 66% without the addition.
+# Uniform predictions added to a judged batch: the entropy of the mean of a few is mostly noise.
 PRIOR = 2.0
 # The weight of a squared distance. A Gaussian's is 0.5, but the six squares in it are dependent.
 # 0.5 is 1 to 3 points better on digits, but 10 worse on single sentences (78, not 88%).
@@ -83,6 +81,7 @@ class TaskGuess:
     - unknown_probability: that the inputs belong to none of the tasks.
     - method: how it was found.
     - mixture: for method "alpha" the optimised mixture, or the best task itself if it fits better.
+    - class_index: of a single input, its class among those of the task, by a class map; or None.
     """
 
     best: str
@@ -90,6 +89,7 @@ class TaskGuess:
     unknown_probability: float
     method: str
     mixture: TaskView | None = field(default=None, repr=False)
+    class_index: int | None = field(default=None, repr=False)
 
     @property
     def unknown(self) -> bool:
@@ -134,15 +134,13 @@ class FeatureEvidence(NamedTuple):
     """How well inputs fit each task, judged by their features in the frozen network.
 
     - features: the inputs with these features; None if no task recognises inputs by them.
-    - log_likelihoods: task -> (n,) of each input, weighted, up to a constant; empty without.
+    - log_likelihoods: task -> (n,), or (n, K) by a class map, up to a constant; empty without.
     - foreign: task -> (n,) how unlike the task's own inputs each input is.
-    - temperature: of the predictions beside these log likelihoods; infinite leaves predictions out.
     """
 
     features: Features | None
     log_likelihoods: Mapping[str, Tensor]
     foreign: Mapping[str, Tensor]
-    temperature: float
 
 
 @torch.no_grad()
@@ -159,7 +157,7 @@ def feature_evidence(
     is_mapped = class_map is not None and set(names) <= set(class_map.codes)
     profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
     if frozen is None or not (is_mapped or profiled):
-        return FeatureEvidence(None, {}, foreign, TEMPERATURE)
+        return FeatureEvidence(None, {}, foreign)
     if not isinstance(inputs, Features):
         backbone.check_inputs(inputs)
     values = frozen_features(backbone, frozen, inputs)
@@ -180,9 +178,9 @@ def feature_evidence(
                 log_ratios[task.name] = -RATIO_WEIGHT / 2 * relative
                 foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and is_mapped:
-        columns = class_map.evidence(values, names).unbind(dim=1)
-        return FeatureEvidence(features, dict(zip(names, columns, strict=True)), foreign, math.inf)
-    return FeatureEvidence(features, log_ratios, foreign, RATIO_TEMPERATURE)
+        scores = dict(zip(names, class_map.scores(values, names), strict=True))
+        return FeatureEvidence(features, scores, foreign)
+    return FeatureEvidence(features, log_ratios, foreign)
 
 
 # Disabling it also turns gradients on, whatever mode the caller is in.
@@ -217,7 +215,7 @@ def guess_task(
     - shared: norm statistics that all tasks share.
     - space, frozen: the coordinates in which feature profiles of tasks recognise inputs, and the
       frozen network, which computes the features.
-    - class_map: if it has all tasks, "exhaustive" judges them by it and not by their predictions.
+    - class_map: if it has all tasks, "exhaustive" judges them by it and what classes they predict.
     - seed: for "alpha".
 
     Raises InputError for no task, no input, an unknown method, and, unless "exhaustive", for
@@ -326,22 +324,23 @@ def _judge(
         parts.append(_losses_and_log_odds(backbone, part, inputs, evidence, size))
     order = np.argsort(positions)
     names = [names[place] for place in order]
-    losses, all_log_odds = (torch.cat(each)[order] for each in zip(*parts, strict=True))
+    columns = [torch.cat(each)[order].T for each in zip(*parts, strict=True)]
     guesses = []
-    for loss, log_odds in zip(losses.T, all_log_odds.T, strict=True):
+    for loss, log_odds, classes in zip(*columns, strict=True):
         best = int(loss.argmin())
         # Log odds are 0 at the best task's threshold: "unknown" is then as likely as this task.
         unknown_score = log_odds[best] - loss[best]
         *likely, unknown = torch.cat([-loss, unknown_score[None]]).softmax(dim=0).tolist()
         posterior = dict(zip(names, likely, strict=True))
-        guesses.append(TaskGuess(names[best], posterior, unknown, method))
+        index = int(classes[best]) if classes[best] >= 0 else None
+        guesses.append(TaskGuess(names[best], posterior, unknown, method, None, index))
     return guesses
 
 
 def _losses_and_log_odds(
     backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, evidence: FeatureEvidence, size: int
-) -> tuple[Tensor, Tensor]:
-    """(T, batches) the loss of each task, and the log odds of "unknown" against it.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(T, batches) the loss of each task, the log odds of "unknown" against it, and the class.
 
     A task's loss is the information objective of its predictions, divided by log K and by a
     temperature, plus the mismatch of the inputs with the task's own: a wrong task may be as certain
@@ -349,7 +348,8 @@ def _losses_and_log_odds(
     are not independent. Only with few features the mismatch is multiplied by size.
 
     Two things speak for "unknown": the inputs look foreign to the task, or its entropy on them is
-    above its threshold. Without a profile, "unknown" is impossible.
+    above its threshold. Without a profile, "unknown" is impossible. The class is of a batch of one
+    by a class map, otherwise -1.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))
@@ -369,6 +369,7 @@ def _losses_and_log_odds(
             away = evidence.foreign[task.name].double().cpu().view(-1, size)
             log_odds[place] = UNKNOWN_SLOPE * exceeded_by(profile.limits, away)
     mismatch, temperature = torch.zeros_like(objective), torch.full((len(tasks), 1), TEMPERATURE)
+    classes = torch.full_like(objective, -1).long()
     if described:
         places, profiles = list(described), list(described.values())
         values = signals(backbone, inputs, part.logits[places])
@@ -380,10 +381,14 @@ def _losses_and_log_odds(
             log_odds[places] = torch.maximum(log_odds[places], foreign)
     if evidence.log_likelihoods:
         # Features of a pretrained network are better evidence than statistics of the inputs.
-        temperature = torch.tensor(evidence.temperature)
+        temperature = torch.tensor(RATIO_TEMPERATURE)
         likely = torch.stack([evidence.log_likelihoods[task.name] for task in tasks])
+        if likely.dim() > 2:
+            joint = likely + part.logits.double().cpu().log_softmax(dim=2)
+            classes = joint.argmax(dim=2) if size == 1 else classes
+            likely, temperature = joint.logsumexp(dim=2), torch.tensor(math.inf)
         mismatch = -root * likely.double().cpu().unflatten(1, (-1, size)).mean(dim=2)
-    return root / temperature * objective + mismatch, log_odds
+    return root / temperature * objective + mismatch, log_odds, classes
 
 
 def _mismatch(profiles: list[TaskProfile], values: Tensor, size: int) -> tuple[Tensor, Tensor]:

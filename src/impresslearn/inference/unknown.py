@@ -1,19 +1,11 @@
 """Profiles of tasks on their own training inputs, which reveal inputs that belong to no task.
 
-Predictions alone are not enough: a network is as sure of inverted digits as of digits. These
-batches of 8 are accepted with thresholds that reject 5% of own batches (rotated digits):
-
-| threshold of | inverted digits | uniform noise | Gaussian noise |
-|---|---|---|---|
-| entropy | 45% | 11% | 0% |
-| energy | 95% | 44% | 2% |
-| statistics of the inputs | 0% | 0% | 0% |
-
-So a profile also describes the inputs (its *signals*) by the mean and root mean square of an input,
-and by the means of the quietest of 256 groups of values: what hardly varies within a task gives
-noise and other permutations away. For inputs of at most 32 values, such as the rows of a table, it
-keeps the mean of each value. For token ids, several tensors, and inputs of free size, the signals
-are the task's logits.
+Predictions alone are not enough: a network is as sure of inverted digits as of digits. So a profile
+also describes the inputs (its *signals*) by the mean and root mean square of an input, and by the
+means of the quietest of 256 groups of values: what hardly varies within a task gives noise and
+other permutations away. For inputs of at most 32 values, such as the rows of a table, it keeps the
+mean of each value. For token ids, several tensors, and inputs of free size, the signals are the
+task's logits.
 """
 
 from __future__ import annotations

@@ -405,11 +405,12 @@ class ImpressLearner(ReadOnlySettings):
 
         Raises UnknownTaskError also if the inputs as a whole look like no task.
         """
-        values = self.prepare(inputs)
+        values, guesses = self.prepare(inputs), list[TaskGuess]()
         if per_input:
             if task is not None:
                 raise InputError(f"pass per_input or task={task!r}, not both")
-            task = [guess.best for guess in self.infer_tasks(Prepared(values))]
+            guesses = self.infer_tasks(Prepared(values))
+            task = [guess.best for guess in guesses]
         elif task is None:
             task = self.infer_task(Prepared(values)).known()
         if isinstance(task, str):
@@ -418,7 +419,10 @@ class ImpressLearner(ReadOnlySettings):
             return labels_of(logits, stored.classes)
         names = check_task_names(task, len(values))
         labels: list[Any] = [None] * len(names)
-        for part in mixed_logits(self._store, values, names):
+        for row, guess in enumerate(guesses):
+            if guess.class_index is not None:
+                labels[row] = self.tasks_.stored(guess.best).classes[guess.class_index]
+        for part in [] if None not in labels else mixed_logits(self._store, values, names):
             best = part.logits.argmax(dim=1).tolist()
             for row, stored, place in zip(part.rows, part.tasks, best, strict=True):
                 labels[row] = stored.classes[place]

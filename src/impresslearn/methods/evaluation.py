@@ -376,8 +376,8 @@ def class_incremental(method: Any, stream: Tasks, *, progress: bool = False) -> 
     """Learns the tasks of a stream that a method has not learned, and asks it about single inputs.
 
     - method: an object with `learn_task(name, data)`, `predict(inputs, task)` and, to infer tasks,
-      `infer_tasks(inputs)`, which gives a `TaskGuess` for each input. For a method without this
-      verb `predict(inputs, None)` gives labels among the classes of all tasks, one input at a time
+      `infer_tasks(inputs)`, a `TaskGuess` for each input, and `predict(inputs, per_input=True)`;
+      without these `predict(inputs, None)` gives labels among all classes, one input at a time
     - stream: a `Stream`, part of a stream, or {task name: (train, test)}; a label that several
       tasks have is one class
     - progress: whether to print a line before each task
@@ -415,9 +415,8 @@ def _answers(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
     if not hasattr(method, "infer_tasks"):
         return {"class_il": np.asarray(method.predict(inputs, None)), **named}
     guesses = method.infer_tasks(inputs)
-    best = [guess.best for guess in guesses]
     return named | {
-        "class_il": np.asarray(method.predict(inputs, best)),
-        "task_accuracy": np.array([task == name for task in best]),
+        "class_il": np.asarray(method.predict(inputs, per_input=True)),
+        "task_accuracy": np.array([guess.best == name for guess in guesses]),
         "unknown": np.array([guess.unknown for guess in guesses]),
     }
