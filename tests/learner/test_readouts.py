@@ -54,13 +54,11 @@ def features_of(learner: ImpressLearner, inputs: Tensor) -> np.ndarray:
 @pytest.mark.parametrize("projected", [False, True])
 def test_what_was_learned_is_kept(tmp_path: Path, precision: Any, projected: bool) -> None:
     learner, inputs = learner_of(precision=precision), DATA["four"][0]
-    learner.learn_task("before", DATA["two"])
-    before = learner.logits(inputs, "before")
+    before = learner.learn_task("before", DATA["two"]).logits(inputs, "before")
     if projected:
         learner.learn_features(DATA["two"], DATA["four"], dimensions=8)
     for name, data in DATA.items():
-        learner.learn_task(name, data)
-        assert learner.score(data, name) > 0.9
+        assert learner.learn_task(name, data).score(data, name) > 0.9
     assert torch.equal(learner.logits(inputs, "before"), before)
     tasks = {name: learner.logits(inputs, name) for name in learner.tasks_}
     learner.save(path := tmp_path / "a.impress")
@@ -69,9 +67,8 @@ def test_what_was_learned_is_kept(tmp_path: Path, precision: Any, projected: boo
             for name, logits in tasks.items():
                 assert torch.equal(again.logits(inputs, name), logits)
                 assert again.tasks_[name].bytes == learner.tasks_[name].bytes
-        opened.learn_task("later", DATA["four"])  # with the features that the file holds
-        logits = learner.learn_task("later", DATA["four"]).logits(inputs, "later")
-        assert torch.equal(opened.logits(inputs, "later"), logits)
+        one, other = (each.learn_task("later", DATA["four"]) for each in (learner, opened))
+        assert torch.equal(one.logits(inputs, "later"), other.logits(inputs, "later"))
     learner.save(tmp_path / "b.impress", tasks=["four"])
     assert torch.equal(load(tmp_path / "b.impress").logits(inputs, "four"), tasks["four"])
 
@@ -81,10 +78,20 @@ def test_it_is_logistic_regression_of_the_features() -> None:
     learner.learn_task("task", (inputs, labels))
     table = features_of(learner, inputs)  # of a network whose layers have no biases
     table *= readout.FEATURE_NORM / np.sqrt((table**2).sum(axis=1).mean())
-    expected = LogisticRegression(C=readout.C, max_iter=1000, fit_intercept=False)
-    expected.fit(table, labels)
+    expected = LogisticRegression(C=readout.C, max_iter=1000, fit_intercept=False).fit(
+        table, labels
+    )
     logits = torch.from_numpy(expected.decision_function(table)).float()
     torch.testing.assert_close(learner.logits(inputs, "task"), logits, atol=2e-3, rtol=1e-3)
+
+
+def test_later_weights_make_up_for_the_rounding_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, targets = (values.numpy() for values in blobs(classes=4, count=48))
+    steps, losses = np.array([0.1, 0.2, 0.4, 0.8]), {}
+    for groups in (1, 8):  # a single group is rounded to the nearest integers
+        monkeypatch.setattr(readout, "GROUPS", groups)
+        losses[groups] = readout.Regression.of(table, targets, 4, True)._rounded(steps)[-1].sum()
+    assert losses[8] < losses[1]
 
 
 def test_exports_add_the_networks(tmp_path: Path) -> None:
@@ -92,8 +99,7 @@ def test_exports_add_the_networks(tmp_path: Path) -> None:
     learner.learn_features(DATA["four"], dimensions=6).learn_task("four", DATA["four"])
     module = learner.export("four")
     assert torch.equal(module(inputs), learner.logits(inputs, "four"))
-    assert module.classes == (0, 1, 2, 3)
-    assert len(module.networks) == 3
+    assert (module.classes, len(module.networks)) == ((0, 1, 2, 3), 3)
     pytest.importorskip("onnxscript")
     assert export_task(learner.task_model("four"), tmp_path / "a.onnx").exists()
 
@@ -122,16 +128,14 @@ def test_a_bias_that_is_too_coarse_to_be_right_is_refused() -> None:
     network = seeded(lambda: nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4)))
     learner, (inputs, labels) = few_labels(adapt(network)), DATA["four"]
     refused("standardise the inputs", learner.learn_task, "task", (inputs + 1e4, labels))
-    learner.learn_task("task", (inputs + 10, labels))
-    assert learner.score((inputs + 10, labels), "task") > 0.9
+    data = inputs + 10, labels
+    assert learner.learn_task("task", data).score(data, "task") > 0.9
 
 
 def test_an_update_that_changes_nothing_is_no_version() -> None:
     learner = learner_of().learn_task("four", DATA["four"])
-    learner.update_task("four", DATA["four"])
-    assert len(learner.versions("four")) == 1
-    learner.update_task("four", blobs(seed=3, classes=4, count=48))
-    assert len(learner.versions("four")) == 2
+    for data, count in ((DATA["four"], 1), (blobs(seed=3, classes=4, count=48), 2)):
+        assert len(learner.update_task("four", data).versions("four")) == count
 
 
 SOURCES: dict[str, Any] = {
@@ -154,8 +158,7 @@ def test_tasks_are_those_of_the_inputs(tmp_path: Path, source: str) -> None:
             some = inputs[places]
         raw.learn_task(name, (some, labels[places]))
         kept.learn_task(name, (again[places], labels[places]))
-        one, other = (learner.tasks_[name] for learner in (raw, kept))
-        assert other.breakdown == one.breakdown
+        assert kept.tasks_[name].breakdown == raw.tasks_[name].breakdown
         logits = raw.logits(inputs, name)
         torch.testing.assert_close(kept.logits(features, name), logits, atol=1e-5, rtol=1e-5)
         assert torch.equal(kept.logits(inputs, name), logits)  # the same numbers were kept
@@ -191,8 +194,7 @@ def test_values_that_were_saved_are_checked_on_some_rows() -> None:
     learner, (inputs, labels) = few_labels(adapt(seeded(Named))), padded()
     values = learner.features(inputs).values.numpy()
     given = learner.features(inputs, values=values.astype(np.float16))
-    learner.learn_task("task", (given, labels))
-    assert learner.score((inputs, labels), "task") > 0.9
+    assert learner.learn_task("task", (given, labels)).score((inputs, labels), "task") > 0.9
     refused("another network, or in another order", learner.features, inputs, values[::-1].copy())
     refused(r"\(48, 15\) are not the features \(48, 16\)", learner.features, inputs, values[:, 1:])
 
@@ -200,11 +202,9 @@ def test_values_that_were_saved_are_checked_on_some_rows() -> None:
 def test_the_form_of_raw_inputs_is_kept() -> None:
     images, labels = pictures(count=60)
     pixels = (60 * images + 128).clamp(0, 255).byte()
-    preprocessing = Preprocessing(mean=0.5, std=0.25)
-    learner = few_labels(adapt(trained()), preprocessing=preprocessing)
-    features = learner.features(pixels)
+    learner = few_labels(adapt(trained()), preprocessing=Preprocessing(mean=0.5, std=0.25))
     ready = learner.features(Prepared(learner.prepare(pixels)))
-    assert torch.equal(ready.values, features.values)
+    assert torch.equal(ready.values, learner.features(pixels).values)
     plain = few_labels(adapt(trained()))
     plain.learn_task("task", (plain.features(pixels), labels))
     refused("pixels", plain.predict, 100 * images, "task")

@@ -3,16 +3,16 @@
 logits = Σ_t H_t f_t(x) + b, where f_t(x) is what enters the head of the network under mask t, so a
 readout is a sum of networks with different masks and heads. H is found by multinomial logistic
 regression, a convex problem, over the features themselves or over a `Projection` of them. It is
-then rounded to the grid on which its loss plus the price of its code is least.
+then rounded to the grid on which its loss plus the price of its code is least, one group of
+features after another: the weights of later groups make up for the errors of those before them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 import torch
@@ -37,8 +37,11 @@ C = 0.1  # the inverse strength of the L2 penalty on weights of these scaled fea
 WHITENING = 0.25
 MOST_DECOMPOSED = 4096  # of more features the components are found by a randomised method
 COMPONENTS = 256  # that the first task over a wide network learns for all tasks
-STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)  # tried, in units of the weights' root mean square
-FINE_STEPS = 2.0 ** np.arange(-3, 6.5, 0.25)  # where a budget decides
+STEPS = 2.0 ** np.arange(-3, 7)  # tried, in units of the weights' root mean square
+FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # tried around the best of these
+# With so many examples per class and bits per weight, features are better than a projection.
+ENOUGH_EXAMPLES, ENOUGH_BITS = 10, 0.5
+GROUPS = 8  # of features, that are rounded one after another
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # step of a bias, in nats; a bias in larger steps would be useless
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
@@ -129,6 +132,8 @@ class ReadoutFit:
     - features, targets: (n, f) and class indices (n,).
     - projection: of the features; None for the features themselves.
     - has_bias: whether the readout has a bias.
+    - max_bits: about what all weights may take. A projection to fewer components loses information,
+      and is left out if examples and bits are enough for the features themselves.
 
     Raises InputError for features that are not finite.
     """
@@ -141,29 +146,16 @@ class ReadoutFit:
         *,
         projection: Projection | None,
         has_bias: bool,
+        max_bits: float = math.inf,
     ) -> None:
-        self._given, self._classes, self._has_bias = (features, targets), num_classes, has_bias
-        self._matrix = None if projection is None else projection.matrix
-        self.is_projected = projection is not None
-        self._table = _table(features if self._matrix is None else features @ self._matrix)
-        # Components come in the order of their importance: a half, a quarter or an eighth may do.
-        self._divisors = [1, 2, 4, 8] if self.is_projected else [1]
-        self._fits: dict[int, Regression] = {}
-        self._tried: dict[tuple[int, float], Rounding] = {}
-
-    def within(self, max_bits: float) -> ReadoutFit:
-        """The fit that suits this number of bits: this one, or one without the projection.
-
-        A projection to fewer components loses information. It is left out if each weight of the
-        features themselves can have a bit or more.
-        """
-        if self._matrix is None or self._matrix.shape[0] == self._matrix.shape[1]:
-            return self
-        return self if max_bits < len(self._matrix) * self._classes else self._unprojected
-
-    @cached_property
-    def _unprojected(self) -> ReadoutFit:
-        return ReadoutFit(*self._given, self._classes, projection=None, has_bias=self._has_bias)
+        matrix = None if projection is None else projection.matrix
+        if matrix is not None and matrix.shape[0] > matrix.shape[1] and max_bits < math.inf:
+            enough = len(targets) >= ENOUGH_EXAMPLES * num_classes
+            if enough and max_bits >= ENOUGH_BITS * len(matrix) * num_classes:
+                matrix = None
+        self._targets, self._classes, self._has_bias = targets, num_classes, has_bias
+        self.is_projected = matrix is not None
+        self._table = _table(features if matrix is None else features @ matrix)
 
     def exact(self) -> tuple[Tensor, ...]:
         """Weights (f, K), and perhaps a bias (K,), before rounding."""
@@ -172,18 +164,13 @@ class ReadoutFit:
         return self._tensors(weights, fitted.shift - fitted.mean @ weights)
 
     def rounded(
-        self, bit_price: float, max_bits: float | None = None
+        self, bit_price: float, max_bits: float = math.inf
     ) -> tuple[tuple[Tensor, ...], Grids]:
         """Weights, perhaps a bias, and their grids. The weights take about max_bits at most."""
-        best = min(self._roundings(STEPS), key=lambda rounding: rounding.cost(bit_price))
-        if max_bits is not None and best.bits > max_bits:
-            # The budget decides, not the price: finer differences of the step fill it better.
-            fine = self._roundings(FINE_STEPS)
-            small = [rounding for rounding in fine if rounding.bits <= max_bits]
-            small = small or [min(fine, key=lambda rounding: rounding.bits)]
-            best = min(small, key=lambda rounding: rounding.cost(bit_price))
-        weights, grids = best.step * best.levels, [Grid(best.step, 0.0)]
-        shift = best.fitted.shift - best.fitted.mean @ weights
+        tried = [(*fitted.rounded(bit_price, max_bits), fitted) for fitted in self._fits]
+        _, step, levels, fitted = min(tried, key=lambda each: each[0])
+        weights, grids = step * levels, [Grid(step, 0.0)]
+        shift = fitted.shift - fitted.mean @ weights
         if self._has_bias:
             shift -= np.median(shift)  # which all logits share and no prediction needs
             unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
@@ -199,21 +186,14 @@ class ReadoutFit:
         arrays = (weights, shift) if self._has_bias else (weights,)
         return tuple(torch.from_numpy(array.astype(np.float32)) for array in arrays)
 
-    def _roundings(self, steps: np.ndarray) -> list[Rounding]:
-        """Weights of all features, or of the first half and so on, rounded to each of the steps."""
-        roundings = []
-        for divisor, step in product(self._divisors, steps.tolist()):
-            if (divisor, step) not in self._tried:
-                self._tried[divisor, step] = self._regression(divisor).rounded(step)
-            roundings.append(self._tried[divisor, step])
-        return roundings
+    @cached_property
+    def _fits(self) -> list[Regression]:
+        # Components come in the order of their importance: a half, a quarter or an eighth may do.
+        return [self._regression(part) for part in ((1, 2, 4, 8) if self.is_projected else (1,))]
 
-    def _regression(self, divisor: int) -> Regression:
-        if divisor not in self._fits:
-            table = self._table[:, : max(1, self._table.shape[1] // divisor)]
-            targets = self._given[1].cpu().numpy()
-            self._fits[divisor] = Regression.of(table, targets, self._classes, self._has_bias)
-        return self._fits[divisor]
+    def _regression(self, part: int) -> Regression:
+        table = self._table[:, : max(1, self._table.shape[1] // part)]
+        return Regression.of(table, self._targets.cpu().numpy(), self._classes, self._has_bias)
 
 
 @dataclass(frozen=True)
@@ -226,6 +206,7 @@ class Regression:
     mean: np.ndarray
     weights: np.ndarray
     shift: np.ndarray
+    tried: dict[float, tuple[np.ndarray, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: np.ndarray, targets: np.ndarray, classes: int, has_bias: bool) -> Regression:
@@ -242,39 +223,57 @@ class Regression:
             shift[seen] = known
         return cls(scaled, targets, scale, mean, weights, shift)
 
-    def rounded(self, factor: float) -> Rounding:
-        """The weights at a step of `factor` times their root mean square."""
-        size = math.sqrt((self.weights**2).mean()) or 1.0
-        if not coding.SMALLEST_STEP <= self.scale * size <= coding.LARGEST_STEP:
+    def rounded(
+        self, bit_price: float, max_bits: float
+    ) -> tuple[tuple[float, float], float, np.ndarray]:
+        """The bits above max_bits, and loss plus price (nats), at their least; step; integers."""
+        step = self.scale * (math.sqrt((self.weights**2).mean()) or 1.0)
+        if not coding.SMALLEST_STEP <= step <= coding.LARGEST_STEP:
             raise InputError(f"the features of these examples {UNSUITED}")
-        # A store keeps weights of the features before scaling, so the step is for these weights.
-        step = float(nearest_steps(self.scale * (factor * size)))
-        exact = self.scale * self.weights / step
-        levels = np.clip(np.round(exact), -LARGEST, LARGEST).astype(np.int64)
-        return Rounding(coded_bits(levels), step, levels, self)
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """Weights as integers (f, K) times a step, and the bits of their code."""
-
-    bits: float
-    step: float
-    levels: np.ndarray
-    fitted: Regression
+        for factors in (STEPS, FINE_STEPS):
+            if step not in self.tried:
+                self.tried[step] = self._rounded(step * factors)
+            steps, levels, bits, losses = self.tried[step]
+            above, costs = np.maximum(bits - max_bits, 0), losses + bit_price * math.log(2) * bits
+            best = np.lexsort((costs, above))[0]
+            step = float(steps[best])
+        return (above[best], costs[best]), step, levels[best]
 
     @cached_property
-    def loss(self) -> float:
-        """Cross-entropy, in nats, plus the L2 penalty."""
-        weights = self.levels * (self.step / self.fitted.scale)
-        logits = self.fitted.features @ weights + self.fitted.shift
-        right = logits[np.arange(len(logits)), self.fitted.targets]
-        total = torch.from_numpy(logits).logsumexp(1).numpy()
-        return float((total - right).sum() + (weights**2).sum() / (2 * C))
+    def _groups(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Groups of features (m, f), and what their weights (f, K) take over of errors (m, K).
 
-    def cost(self, bit_price: float) -> float:
-        """The loss plus the price of the bits, in nats."""
-        return self.loss + bit_price * math.log(2) * self.bits
+        Squares of errors are second-order losses, with one mean curvature for all classes.
+        """
+        odds = torch.from_numpy(self.features @ self.weights + self.shift).softmax(1).numpy()
+        table = self.features * np.sqrt((odds * (1 - odds)).mean(axis=1, keepdims=True))
+        if len(table) > table.shape[1]:
+            table = np.linalg.qr(table, mode="r")  # fewer rows, the same second moments
+        inverse = C * np.eye(len(table))
+        groups: list[tuple[np.ndarray, np.ndarray]] = []
+        for group in reversed(np.array_split(table, GROUPS, axis=1)):  # only later ones take over
+            seen = inverse @ group
+            gains = np.linalg.solve(np.eye(group.shape[1]) + group.T @ seen, seen.T)
+            inverse -= seen @ gains
+            groups.insert(0, (group, gains))
+        return groups
+
+    def _rounded(self, steps: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Steps (s,) of weights of unscaled features, integers (s, f, K), bits and losses (s,)."""
+        steps = nearest_steps(steps).astype(np.float64)
+        units = steps[:, None, None] / self.scale
+        parts, errors = [], np.zeros((len(steps), len(self._groups[0][0]), self.weights.shape[1]))
+        exact = np.array_split(self.weights, GROUPS)
+        for weights, (group, gains) in zip(exact, self._groups, strict=True):
+            parts.append(np.clip(np.rint((weights - gains @ errors) / units), -LARGEST, LARGEST))
+            errors += group @ (units * parts[-1] - weights)
+        levels = np.concatenate(parts, axis=1)
+        logits = self.features @ (units * levels) + self.shift
+        right = logits[:, np.arange(len(self.targets)), self.targets]
+        losses = (torch.from_numpy(logits).logsumexp(2).numpy() - right).sum(axis=1)
+        losses += ((units * levels) ** 2).sum(axis=(1, 2)) / (2 * C)
+        levels = levels.astype(np.int64)
+        return steps, levels, np.array([coded_bits(each) for each in levels]), losses
 
 
 def _regressed(

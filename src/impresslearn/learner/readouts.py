@@ -293,20 +293,20 @@ class TaskReadout:
         head, price = self._store.backbone.own_head, self._settings.bit_price
         has_bias = head is not None and len(head.shapes) == 2
         data = stage.features[kept], self._targets[kept], len(self._classes)
-        fit = ReadoutFit(*data, projection=self._projection, has_bias=has_bias)
-        if self._settings.precision != "coded":
-            return self._joined(stage.changes, fit.exact(), None, self._number)
-        if room is None:
-            return self._joined(stage.changes, *fit.rounded(price), self._number)
         # The fit counts only the bits of the weights. The size of the rest (the changes, the bias,
         # the coder's models) is known once all is coded. If that exceeds the room, more is
         # reserved for the rest, and the weights get less.
-        reserved = self._size(stage.changes) if stage.changes.parts else 0
+        reserved = self._size(stage.changes) if stage.changes.parts and room is not None else 0
+        bits = math.inf if room is None else 8 * (room - reserved)
+        fit = ReadoutFit(*data, projection=self._projection, has_bias=has_bias, max_bits=bits)
+        used = self._number if fit.is_projected else 0
+        if self._settings.precision != "coded":
+            return self._joined(stage.changes, fit.exact(), None, used)
+        if room is None:
+            return self._joined(stage.changes, *fit.rounded(price), used)
         while reserved <= room:
-            bits = 8 * (room - reserved)
-            suited = fit.within(bits)
-            used = self._number if suited.is_projected else 0
-            learned = self._joined(stage.changes, *suited.rounded(price, bits), used)
+            numbers, grids = fit.rounded(price, 8 * (room - reserved))
+            learned = self._joined(stage.changes, numbers, grids, used)
             size = self._size(learned)
             if size <= room:
                 return learned
