@@ -400,8 +400,8 @@ class ImpressLearner(ReadOnlySettings):
         - task: one name for all rows; n names for a mixed batch, in which tasks that read the same
           features share one pass of the network; or None, which infers the task from the inputs.
           Labels of different kinds give an array of dtype object.
-        - per_input: without task, True infers the most likely task of each input by itself; False
-          infers one task for all inputs, which is more reliable.
+        - per_input: without task, True infers the task of each input by itself, with a class map
+          also its label; False infers one task for all inputs, which is more reliable.
 
         Raises UnknownTaskError also if the inputs as a whole look like no task.
         """
