@@ -16,9 +16,10 @@ import impresslearn as il
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 CLOSE = 0.05
-"""Tolerance, as a share of the largest logit. Training amplifies the rounding of a processor: on a
-second one f0677b7 itself differs from golden.json by up to 0.028. On one machine the difference
-between f0677b7 and this code is zero; `make.py` on both shows it."""
+"""Tolerance, as a share of the largest logit. Training amplifies the rounding of a processor. On one
+machine the difference between f0677b7 and this code is zero; `make.py` on both shows it."""
+SPREAD = json.loads(Path(__file__).with_name("spread.json").read_text(encoding="utf-8"))
+"""The problems that two processors learn more differently, with the difference of their logits."""
 
 PROBLEMS = [*tasks(), *dedicated()]
 GROUPS = [list(group) for _, group in groupby(PROBLEMS, lambda problem: problem[:2])]
@@ -29,10 +30,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # tasks of five steps are war
 def check(problem: Problem, learner: il.ImpressLearner) -> torch.Tensor:
     """Compares a learner with golden.json and returns its logits."""
     logits, expected = learner.logits(fixed_inputs(), "learned"), GOLDEN[problem.key]
-    assert learner.tasks_["learned"].bytes == expected["bytes"], problem.key
+    spread = SPREAD.get(problem.key, 0)
+    away = abs(learner.tasks_["learned"].bytes - expected["bytes"])
+    assert away <= 2 * bool(spread), problem.key
     wanted = torch.tensor(expected["logits"])
     error = float((logits - wanted).abs().max() / wanted.abs().max())
-    assert error < CLOSE, f"{problem.key}: logits differ by {error:.1e} of the largest"
+    assert error < max(CLOSE, 3 * spread), f"{problem.key}: logits differ by {error:.1e} of the largest"
     return logits
 
 
