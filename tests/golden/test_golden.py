@@ -16,10 +16,10 @@ import impresslearn as il
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 CLOSE = 0.05
-"""Tolerance, as a share of the largest logit. Training amplifies the rounding of a processor. On one
-machine the difference between f0677b7 and this code is zero; `make.py` on both shows it."""
+"""Tolerance, as a share of the largest logit. On one machine f0677b7 and this code do not differ at
+all; `make.py` on both shows it."""
 SPREAD = json.loads(Path(__file__).with_name("spread.json").read_text(encoding="utf-8"))
-"""The problems that two processors learn more differently, with the difference of their logits."""
+"""What two processors learn differently: problem -> difference of the logits, as a share."""
 
 PROBLEMS = [*tasks(), *dedicated()]
 GROUPS = [list(group) for _, group in groupby(PROBLEMS, lambda problem: problem[:2])]
@@ -35,7 +35,8 @@ def check(problem: Problem, learner: il.ImpressLearner) -> torch.Tensor:
     assert away <= 2 * bool(spread), problem.key
     wanted = torch.tensor(expected["logits"])
     error = float((logits - wanted).abs().max() / wanted.abs().max())
-    assert error < max(CLOSE, 3 * spread), f"{problem.key}: logits differ by {error:.1e} of the largest"
+    line = f"{problem.key}: logits differ by {error:.1e} of the largest"
+    assert error < max(CLOSE, 3 * spread), line
     return logits
 
 

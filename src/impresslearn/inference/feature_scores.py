@@ -146,7 +146,7 @@ class FeatureProfile:
         count, (scale, step) = directions.numel(), self.numbers[:2]
         levels, _ = decode_levels(self.code, [(directions.shape[1],), (count,)])
         common, own = (torch.from_numpy(each).to(directions) for each in levels)
-        common = common * _finer(step, len(directions))
+        common = common * (step / (2 * math.sqrt(len(directions))))
         return scale * directions + common + step * own.view_as(directions)
 
     @property
@@ -265,14 +265,10 @@ def shrunk(covariance: Tensor, examples: float) -> Tensor:
     return (1 - share) * covariance + share * equal
 
 
-def _finer(step: float, num_classes: int) -> float:
-    """The step of the mean of all classes, which tells other tasks apart better than each class."""
-    return step / (2 * math.sqrt(num_classes))
-
-
 def _coded_means(means: Tensor, step: float) -> bytes:
     """Class means (K, d) in steps: their mean, finer, and then each one's difference."""
-    finer = _finer(step, len(means))
+    # Their mean tells other tasks apart better than each one does.
+    finer = step / (2 * math.sqrt(len(means)))
     common = (means.mean(dim=0) / finer).round().clamp(-LARGEST, LARGEST)
     own = ((means - common * finer) / step).round().clamp(-LARGEST, LARGEST)
     levels = [each.flatten().cpu().numpy().astype(np.int64) for each in (common, own)]

@@ -336,22 +336,17 @@ def _kept(scores: Tensor, ones: int, score_rule: ScoreRule) -> Tensor:
         wide = torch.promote_types(flat.dtype, torch.float32)  # NumPy has no bfloat16
         threshold, reached = _kth_largest(flat.to(wide).numpy(), count)
     else:
-        threshold, reached = _kth_largest_on_gpu(flat, count)
+        ordered = flat.sort().values  # NaN last; `kthvalue` uses a small part of a GPU
+        at_least = (flat >= ordered[-count]).sum() * ~ordered[-1].isnan()
+        # One transfer, since each waits for the GPU.
+        threshold, found = torch.stack([ordered[-count].double(), at_least.double()]).tolist()
+        reached = int(found)
     if not reached:
         raise TrainingError("edge-popup scores became NaN; lower the learning rate")
     if reached > ones:
         tied = (flat == threshold).nonzero().flatten()
         flat[tied[ones - reached :]] = math.nan  # NaN is not kept
     return ranked.ge_(threshold)
-
-
-def _kth_largest_on_gpu(values: Tensor, count: int) -> tuple[float, int]:
-    """As `_kth_largest`; sorting all values there beats `kthvalue`, which uses one block of it."""
-    ordered = values.sort().values  # NaN last
-    reached = (values >= ordered[-count]).sum() * ~ordered[-1].isnan()
-    # One transfer, since each waits for the GPU.
-    threshold, number = torch.stack([ordered[-count].double(), reached.double()]).tolist()
-    return threshold, int(number)
 
 
 def _kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
