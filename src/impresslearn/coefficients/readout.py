@@ -39,8 +39,9 @@ MOST_DECOMPOSED = 4096  # of more features the components are found by a randomi
 COMPONENTS = 256  # that the first task over a wide network learns for all tasks
 STEPS = 2.0 ** np.arange(-3, 7)  # tried, in units of the weights' root mean square
 FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # tried around the best of these
-# With so many examples per class and bits per weight, features are better than a projection.
-ENOUGH_EXAMPLES, ENOUGH_BITS = 10, 0.5
+# With so many examples per class and bits per weight, features are better than a projection. Under
+# masks there are more of them, and they are alike: they need more bits.
+ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # of features, that are rounded one after another
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # step of a bias, in nats; a bias in larger steps would be useless
@@ -148,10 +149,12 @@ class ReadoutFit:
         has_bias: bool,
         max_bits: float = math.inf,
     ) -> None:
-        matrix = None if projection is None else projection.matrix
-        if matrix is not None and matrix.shape[0] > matrix.shape[1] and max_bits < math.inf:
-            enough = len(targets) >= ENOUGH_EXAMPLES * num_classes
-            if enough and max_bits >= ENOUGH_BITS * len(matrix) * num_classes:
+        matrix = None
+        if projection is not None:
+            matrix, masks = projection.matrix, projection.num_masks
+            least = len(matrix) * num_classes * (ENOUGH_UNDER_MASKS if masks else ENOUGH_BITS)
+            enough = len(targets) >= ENOUGH_EXAMPLES * num_classes and least <= max_bits < math.inf
+            if enough and matrix.shape[0] > matrix.shape[1]:
                 matrix = None
         self._targets, self._classes, self._has_bias = targets, num_classes, has_bias
         self.is_projected = matrix is not None
