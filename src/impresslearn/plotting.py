@@ -52,7 +52,7 @@ AXIS_LABELS = {
 }
 WIDTH, HEIGHT = 420, 400
 LETTER_WIDTH = 6.4  # pixels of a letter of a label beside a mark
-LABEL_PLACES = [(dx, dy) for dy in (0, 11, -11, 20, -20) for dx in (9, -9)] + [(0, 14), (0, -14)]
+LABEL_PLACES = [(dx, dy) for dy in (0, 8, -8, 11, -11, 20, -20) for dx in (9, -9)] + [(0, 14), (0, -14)]
 MARGIN = 0.05  # of an axis beyond the outermost marks
 ERRORS = (0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # ticks where errors are drawn
 FEW_TICKS = 8
@@ -246,7 +246,7 @@ def _labels(spots: list[dict[str, Any]], marks: int, x: Any, y: Any) -> list[dic
     - x, y: of the spots, in pixels
     """
     owner = np.array([spot["group"] for spot in spots])
-    weight = np.where(np.arange(len(spots)) < marks, 40, 9)  # how bad it is to write over each
+    weight = np.where(np.arange(len(spots)) < marks, 40, 25)  # how bad it is to write over each
     choices: dict[str, list[tuple[Any, ...]]] = {}
     for number, (dx, dy) in product(reversed(range(marks)), LABEL_PLACES):
         align, shift = {9: ("left", 0), 0: ("center", 0.5), -9: ("right", 1)}[dx]

@@ -52,7 +52,7 @@ RESULTS = {
         {name: (blobs(1), blobs(1)) for name in "ab"},
         progress=False,
     ),
-    "Advice": lambda learner: il.advise({"a": blobs(1)}, lenet(), max_seconds=2),
+    "Advice": lambda learner: il.advise({"a": blobs(1)}, lenet(), max_seconds=6),
     "MaskBank": lambda learner: learner.bank_,
     "TaskGuess": lambda learner: learner.infer_task(blobs(1)[0][:8]),
     "export": lambda learner: learner.export("a"),
