@@ -16,7 +16,7 @@ import impresslearn as il
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 CLOSE = 0.05
-"""Tolerance, as a share of the largest logit. On one machine f0677b7 and this code are equal."""
+"""Tolerance, as a share of the largest logit."""
 SPREAD = json.loads(Path(__file__).with_name("spread.json").read_text(encoding="utf-8"))
 """What two processors learn differently: problem -> difference of the logits, as a share."""
 

@@ -422,7 +422,8 @@ class ImpressLearner(ReadOnlySettings):
         for row, guess in enumerate(guesses):
             if guess.class_index is not None:
                 labels[row] = self.tasks_.stored(guess.best).classes[guess.class_index]
-        for part in [] if None not in labels else mixed_logits(self._store, values, names):
+        parts = mixed_logits(self._store, values, names) if None in labels else ()
+        for part in parts:
             best = part.logits.argmax(dim=1).tolist()
             for row, stored, place in zip(part.rows, part.tasks, best, strict=True):
                 labels[row] = stored.classes[place]
