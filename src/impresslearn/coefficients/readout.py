@@ -3,8 +3,8 @@
 logits = Σ_t H_t f_t(x) + b, where f_t(x) is what enters the head of the network under mask t, so a
 readout is a sum of networks with different masks and heads. H is found by multinomial logistic
 regression, a convex problem, over the features themselves or over a `Projection` of them. It is
-then rounded to the grid on which its loss plus the price of its code is least, one group of
-features after another: the weights of later groups make up for the errors of those before them.
+then rounded to multiples of a step. The step is the one with the least loss plus price of the code.
+Groups of features are rounded in turn: later groups make up for the errors of earlier ones.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ C = 0.1  # the inverse strength of the L2 penalty on weights of these scaled fea
 # Components are divided by their variance to this power: half of the way to equal variances.
 WHITENING = 0.25
 MOST_DECOMPOSED = 4096  # of more features the components are found by a randomised method
-COMPONENTS = 256  # that the first task over a wide network learns for all tasks
+COMPONENTS = 256  # of the projection that the first large task makes for all tasks
 STEPS = 2.0 ** np.arange(-3, 7)  # tried, in units of the weights' root mean square
 FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # tried around the best of these
-# With so many examples per class and bits per weight, features are better than a projection. Under
-# masks there are more of them, and they are alike: they need more bits.
+# With at least this number of examples per class and of bits per weight, the features themselves
+# are better than a projection. Features under masks are many and alike, so they need more bits.
 ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # of features, that are rounded one after another
 BIAS_STEP = 1 / 16
@@ -82,7 +82,7 @@ register_parametrisation(Readout, {"readout": _made})
 class Projection:
     """Principal components of features, partly whitened, for readouts to use in their place.
 
-    - num_masks: features are under each of this number of masks, the first of the bank.
+    - num_masks: the features are those under the first `num_masks` masks of the bank.
     - residual: whether the network's features without a mask come before these.
     - matrix: (features, components), rounded to float16.
     """
@@ -229,7 +229,7 @@ class Regression:
     def rounded(
         self, bit_price: float, max_bits: float
     ) -> tuple[tuple[float, float], float, np.ndarray]:
-        """The bits above max_bits, and loss plus price (nats), at their least; step; integers."""
+        """For the best step: (bits above max_bits, loss plus price in nats), step, integers."""
         step = self.scale * (math.sqrt((self.weights**2).mean()) or 1.0)
         if not coding.SMALLEST_STEP <= step <= coding.LARGEST_STEP:
             raise InputError(f"the features of these examples {UNSUITED}")
@@ -244,9 +244,10 @@ class Regression:
 
     @cached_property
     def _groups(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Groups of features (m, f), and what their weights (f, K) take over of errors (m, K).
+        """For each group: its features (m, f), and what corrects its weights by errors (m, K).
 
-        Squares of errors are second-order losses, with one mean curvature for all classes.
+        Features are scaled so that squared errors approximate the loss to second order. The
+        curvature at an example is the mean over classes.
         """
         odds = torch.from_numpy(self.features @ self.weights + self.shift).softmax(1).numpy()
         table = self.features * np.sqrt((odds * (1 - odds)).mean(axis=1, keepdims=True))

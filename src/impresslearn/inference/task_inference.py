@@ -1,10 +1,11 @@
 """Which task is this? Task inference without labels or a task name (SupSup's GN setting).
 
-"exhaustive" runs every task and judges it by its predictions and its profile, or by a class map
-alone, if there is one. It was at least as accurate as the others in all measurements, so "auto" is
-the same. (Of very many tasks, a learner passes the nearest only.) The other methods search in the
-weighted sum of all tasks' weights, their superposition. "one_shot" starts at equal shares and takes
-the task whose share has the most negative gradient (Wortsman et al. 2020). "alpha" optimises the
+"exhaustive" runs every task and judges it by its predictions and its profile. A class map of all
+tasks takes the place of the profiles. "exhaustive" was at least as accurate as the others in all
+measurements, so "auto" is the same, except that among many tasks over a pretrained network a
+learner passes only the nearest. The other methods search in the weighted sum of all tasks' weights,
+their superposition. "one_shot" starts at equal shares and takes the task whose share has the most
+negative gradient (Wortsman et al. 2020). "alpha" optimises the
 shares per layer (the ImpressLearn paper), judges the best sixteen tasks, and also returns the
 mixture it found. A judged task competes with "unknown", by the thresholds in its profile.
 """
@@ -56,9 +57,11 @@ ALPHA_SHORTLIST = 16
 JUDGED_INPUTS = 256  # of a batch, at most
 # The loss of predictions is divided by this, calibrated on rotated digits.
 TEMPERATURE = 0.1
-# Uniform predictions added to a judged batch: the entropy of the mean of a few is mostly noise.
+# The number of uniform predictions added to a judged batch. Without them the entropy of the mean of
+# few predictions is mostly noise.
 PRIOR = 2.0
-# The weight of a squared distance. A Gaussian's is 0.5, but the six squares in it are dependent.
+# The weight of a squared distance. For a Gaussian it would be 0.5, but the six squares that are
+# summed (of two moments and four group means) are dependent.
 # 0.5 is 1 to 3 points better on digits, but 10 worse on single sentences (78, not 88%).
 DISTANCE_WEIGHT = 0.25
 # For inputs of few values: the share of a Gaussian's evidence that counts, as values correlate,
@@ -134,7 +137,8 @@ class FeatureEvidence(NamedTuple):
     """How well inputs fit each task, judged by their features in the frozen network.
 
     - features: the inputs with these features; None if no task recognises inputs by them.
-    - log_likelihoods: task -> (n,), or (n, K) by a class map, up to a constant; empty without.
+    - log_likelihoods: task -> (n,), or (n, K) with a class map, up to a constant; empty
+      if `features` is None.
     - foreign: task -> (n,) how unlike the task's own inputs each input is.
     """
 
@@ -347,9 +351,12 @@ def _losses_and_log_odds(
     of a few inputs as the right one. Both are multiplied by √size, not by size, as a batch's inputs
     are not independent. Only with few features the mismatch is multiplied by size.
 
+    Over a pretrained network the mismatch is the negative log likelihood of the inputs' features. By
+    a class map, predictions count in it and the information objective does not.
+
     Two things speak for "unknown": the inputs look foreign to the task, or its entropy on them is
-    above its threshold. Without a profile, "unknown" is impossible. The class is of a batch of one
-    by a class map, otherwise -1.
+    above its threshold. Without a profile, "unknown" is impossible. The class is the map's for a
+    batch of one, otherwise -1.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))

@@ -87,8 +87,8 @@ class ImpressLearner(ReadOnlySettings):
       masks, whose weights the masks then change. Default: "network" for a pretrained network with
       a head per task and no penalty, otherwise "mixture".
     - tune: other parameters that a task learns: "norm" (scales, shifts), "bias" or both.
-    - fold_after: fraction of the training steps in which batch norms first use batch statistics.
-      Training then folds running statistics into the tuned scales and shifts. 0 turns this off.
+    - fold_after: batch norms use batch statistics for this first fraction of the training steps.
+      Then training folds running statistics into the tuned scales and shifts. 0 turns this off.
     - max_bytes: limit on a learned task; training adjusts the price of bits to fit it.
     - staged: whether a task begins with a coded readout of the frozen network's features. With 60
       examples or more it then changes the network, unless this clearly raises the held-out loss.
@@ -151,7 +151,8 @@ class ImpressLearner(ReadOnlySettings):
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
         """A learner with a preset's settings, some overridden, and its masks where it needs any.
 
-        basis_recipe and task_recipe, or recipe for both, may be mappings of the entries to change.
+        `basis_recipe`, `task_recipe` and `recipe`, which sets both, may be mappings of the entries
+        to change.
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
         settings, masks = find_preset(name).settings_on(check_backbone(backbone), overrides)
@@ -179,8 +180,9 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def preprocessing_(self) -> Preprocessing | None:
         """How raw inputs are prepared: the setting, completed from the first task's inputs."""
-        # Later inputs must have the first task's form. Otherwise, without a warning, uint8 would be
-        # scaled to [0, 1] after a task learned floats 0 to 255, and reordered columns be accepted.
+        # Later inputs must have the first task's form. Otherwise uint8 inputs would
+        # silently be scaled to [0, 1] although the task learned floats from 0 to 255, and reordered
+        # columns would be accepted.
         return with_form(self.settings.preprocessing, known_form(self._store) or {})
 
     @property
@@ -338,8 +340,8 @@ class ImpressLearner(ReadOnlySettings):
         """Adds tasks that were learned elsewhere, all in one transaction.
 
         - tasks: from `encoded`.
-        - on_conflict: for a name that this learner has with other numbers: "error", "version" (add
-          the task as the next version) or "skip".
+        - on_conflict: what to do if this learner has a different task of that name: "error",
+          "version" (add the task as the next version) or "skip".
 
         Returns by name "new", "version 2", "unchanged", "skipped", or the error of a task that was
         not added. An error does not stop the other tasks.
@@ -400,8 +402,8 @@ class ImpressLearner(ReadOnlySettings):
         - task: one name for all rows; n names for a mixed batch, in which tasks that read the same
           features share one pass of the network; or None, which infers the task from the inputs.
           Labels of different kinds give an array of dtype object.
-        - per_input: without task, True infers the task of each input by itself, with a class map
-          also its label; False infers one task for all inputs, which is more reliable.
+        - per_input: without task, True infers the task of each input by itself, and its label if
+          there is a class map. False infers one task for all inputs, which is more reliable.
 
         Raises UnknownTaskError also if the inputs as a whole look like no task.
         """
@@ -464,8 +466,8 @@ class ImpressLearner(ReadOnlySettings):
 
         - method: "auto", "exhaustive" (runs every task), "one_shot" (SupSup's search) or
           "alpha" (the ImpressLearn paper). "auto" also runs every task; but of more than 256 over
-          a pretrained network it runs the 64 nearest to the inputs, and the posterior omits the
-          others.
+          a pretrained network, or `linear` with more than 32 inputs, it runs only the 64 nearest to
+          the inputs and tasks without class means, and the posterior omits the others.
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """
@@ -571,7 +573,8 @@ class ImpressLearner(ReadOnlySettings):
             )
         known = []
         for task in chosen:
-            # Few small heads may stay: they are needed twice, for the evidence and for the logits.
+            # Readouts may stay in the cache if they are not too many: each is needed twice, for the
+            # evidence and for the logits.
             stays = len(chosen) <= MANY_COMPARED and all(isinstance(p, Readout) for p in task.parts)
             view = partial(self._store.view, task, evict_others=stays)
             # A basis task's own mask is the simplest mixture.

@@ -33,7 +33,7 @@ class MaskInfo:
     - `source`: "edge_popup", "random", "pruning" or the caller's own word.
     - `ones`: the number of ones in each layer.
     - `recipe`: plain values that rebuild the mask.
-    - `coded`: the bits as the store keeps them, once they were needed.
+    - `coded`: the bits as the store keeps them; None until they are first needed.
     """
 
     name: str
@@ -97,8 +97,8 @@ class MaskBank:
     - `layers`: the layers of the network, `backbone.layers`.
     - `device`: where the bits lie.
 
-    Attribute `trained_on`: the fingerprint of the weights that a learner trained masks of the bank
-    on, None if it trained none. Raises InputError for anything else as layers.
+    Attribute `trained_on`: the fingerprint of the weights on which the bank's trained masks were
+    trained, None if it has none. Raises InputError if `layers` is no sequence of layers.
     """
 
     # Autograd rejects tensors made in inference mode.
@@ -132,7 +132,7 @@ class MaskBank:
 
     @property
     def infos(self) -> tuple[MaskInfo, ...]:
-        """Source, ones a layer and recipe of each mask, in order."""
+        """The source, the number of ones per layer and the recipe of each mask, in order."""
         return tuple(self._infos)
 
     def index(self, name: str) -> int:
@@ -172,8 +172,8 @@ class MaskBank:
         if len(self) == len(self._storage[0]):
             self._grow(len(self) + max(1, len(self) // GROWTH))
         for storage, bits in zip(self._storage, packed, strict=True):
-            # .data: a thread that learns meanwhile may hold earlier rows for its backward pass,
-            # which a change of the tensor's version would refuse.
+            # `.data` keeps the tensor's version. Otherwise autograd would refuse the backward pass
+            # of a thread that is learning from earlier rows.
             storage.data[len(self)] = bits
         # The bits come first: a thread that reads meanwhile never sees a name without them.
         self._position[info.name] = len(self)
@@ -250,7 +250,7 @@ class MaskBank:
 
 
 def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str, Tensor]:
-    """The mask as tensors, also of a `TrainedMask` or of arrays; layers: what it must cover."""
+    """A mask, a `TrainedMask` or a mask of arrays, as tensors; layers: what it must cover."""
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
         line = "a mask maps layer names to tensors of booleans, as bank.mask(name) does"

@@ -36,7 +36,7 @@ from impresslearn.files import reason_of
 APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 8
 LONGEST_WAIT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
-# Seconds, by a clock that never jumps, after which a file that is written has another time.
+# Two writes within this number of seconds may leave a file with the same times.
 SETTLED = 0.05
 FORK_LOCK_TIMEOUT = 10.0  # seconds that a fork waits for each connection
 FULL = "cannot write {where}: the disk is full; nothing was changed"
@@ -46,7 +46,7 @@ BUSY = (
 )
 DENIED = (
     "cannot open {where}: the file, its log or their folder do not permit it; open it with "
-    "readonly=True unless you did, or copy it with its log (-wal, -journal) to another folder"
+    "readonly=True if you did not, or copy it with its log (-wal, -journal) to another folder"
 )
 # How SQLite's message begins, the error, and its line.
 REASONS: tuple[tuple[str | tuple[str, ...], type[StoreError], str], ...] = (
@@ -133,7 +133,7 @@ class Database:
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
         self._seen: tuple[int, ...] | None = None  # times and size of the file
-        self._seen_at, self._settled = 0.0, False  # when they were new, and whether they are old
+        self._seen_at, self._settled = 0.0, False  # when they changed, and if SETTLED ago
         self._looks = 0  # how often SQLite had to read the file again
         self.path: Path | None = None
         self._place: Path | None = None
@@ -152,7 +152,7 @@ class Database:
             return
         try:
             self.path, self._place = Path(path), Path(os.path.realpath(path))
-            self._named = Path(os.path.abspath(path))  # perhaps a link, which may be moved on
+            self._named = Path(os.path.abspath(path))  # perhaps a link, which may be changed
         except (TypeError, ValueError):
             raise InputError(f"a store's path must be a string or Path, got {path!r}") from None
         self.where, self.reading = str(self.path), Slot()
@@ -216,8 +216,8 @@ class Database:
             if seen != self._seen:
                 self._seen, self._seen_at, self._settled = seen, time.monotonic(), False
             if not self._settled:
-                # SQLite notices its own commits, but not a file that was copied over this one:
-                # it has to read the pages that it holds again.
+                # SQLite notices its own commits, but not a file that was copied over this one. So
+                # drop its cached pages: it then reads them again.
                 connection.execute("PRAGMA shrink_memory")
                 self._settled = time.monotonic() - self._seen_at >= SETTLED
                 self._looks += 1
@@ -392,7 +392,7 @@ def checksum(*contents: str | bytes | None) -> bytes:
     digest = hashlib.blake2b(digest_size=8)
     for content in contents:
         encoded = content.encode() if isinstance(content, str) else content
-        # The length keeps parts apart; no content is None's.
+        # Lengths keep the parts apart. None gets a length that no content has.
         length = 2**64 - 1 if encoded is None else len(encoded)
         digest.update(length.to_bytes(8, "little"))
         digest.update(encoded or b"")
@@ -412,8 +412,8 @@ def _release(writing: Slot, reading: Slot, place: Path, opened: os.stat_result) 
     """Closes both connections, the log folded in where nobody else uses the file."""
     with writing.lock, reading.lock:
         reading.close()
-        # In use elsewhere, or on a full disk, the log stays beside the file. So it does beside a
-        # file that was moved: the log at its old name may belong to another file.
+        # If the file is in use elsewhere, or the disk is full, the log stays beside it. So it does
+        # if the file was moved: the log at the old name may belong to another file.
         with suppress(sqlite3.Error, StoreError):
             if writing.connection and os.path.samestat(_status(place, ""), opened):
                 writing.connection.execute("PRAGMA busy_timeout = 0")
