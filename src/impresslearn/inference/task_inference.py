@@ -351,8 +351,8 @@ def _losses_and_log_odds(
     of a few inputs as the right one. Both are multiplied by √size, not by size, as a batch's inputs
     are not independent. Only with few features the mismatch is multiplied by size.
 
-    Over a pretrained network the mismatch is the negative log likelihood of the inputs' features. By
-    a class map, predictions count in it and the information objective does not.
+    Over a pretrained network the mismatch is the negative log likelihood of the inputs' features.
+    By a class map, predictions count in it and the information objective does not.
 
     Two things speak for "unknown": the inputs look foreign to the task, or its entropy on them is
     above its threshold. Without a profile, "unknown" is impossible. The class is the map's for a
