@@ -20,7 +20,7 @@ from impresslearn.checks import (
 )
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.norm_statistics import round_statistics
-from impresslearn.coefficients.quantisation import PRECISIONS, check_largest, rounded_tensors
+from impresslearn.coefficients.quantisation import PRECISIONS, rounded_tensors
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
@@ -64,13 +64,13 @@ def rounded_numbers(
     weights_of: Callable[[Sequence[Tensor]], Weights],
     device: torch.device,
     precision: str,
-    largest: int | None,
+    **how: Any,
 ) -> Trainable:
-    """Numbers to train from a start, and the weights they make; rounded after the training."""
+    """Numbers to train from a start, and the weights they make; then rounded, see `encode_tensors`."""
     numbers = [first.to(device, copy=True).requires_grad_(True) for first in start]
 
     def result() -> tuple[Weights, int]:
-        rounded, size = rounded_tensors(numbers, precision, largest=largest)
+        rounded, size = rounded_tensors(numbers, precision, **how)
         return weights_of(rounded), size
 
     return Trainable(numbers, lambda: (weights_of(numbers), 0.0), result)
@@ -226,7 +226,6 @@ def lora(
     *,
     rank: int = 4,
     precision: str = "float32",
-    largest: int | None = None,
     **settings: Any,
 ) -> FineTuning:
     """Trains W + 2 B A for every task, with B (units, r) and A (r, fan_in) for each layer.
@@ -238,25 +237,21 @@ def lora(
     - rank: r
     - precision: of the stored factors. They are rounded after training with one step per column
       (one per factor under "coded"), and the rounded factors predict
-    - largest: the largest integer under "coded", 7 by default
     - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
 
     Raises InputError for settings out of range.
     """
-    known = ("rank", "precision", "largest", "recipe", "seed", "preprocessing", "progress")
+    known = ("rank", "precision", "recipe", "seed", "preprocessing", "progress")
     for name in settings:
         check_known("lora has no argument", name, known)
     rank = check_integer("rank", rank, 1)
-    largest = check_largest(largest, precision)
     seed = check_seed(settings.get("seed", 0))
     settings.setdefault("recipe", LORA_RECIPE)
-    make_trainable = partial(_low_rank, backbone, rank, precision, largest, seed)
+    make_trainable = partial(_low_rank, backbone, rank, precision, seed)
     return FineTuning(backbone, make_trainable=make_trainable, precision=precision, **settings)
 
 
-def _low_rank(
-    backbone: Backbone, rank: int, precision: str, largest: int | None, seed: int, examples: int
-) -> Trainable:
+def _low_rank(backbone: Backbone, rank: int, precision: str, seed: int, examples: int) -> Trainable:
     layers = backbone.layers
 
     def weights_of(factors: Sequence[Tensor]) -> Weights:
@@ -273,4 +268,4 @@ def _low_rank(
         drawn = torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws)
         # Only one factor starts at zero: with both at zero neither would have a gradient.
         factors += [torch.zeros(layer.units, rank, dtype=torch.float32), (2 * drawn - 1) * bound]
-    return rounded_numbers(factors, weights_of, backbone.device, precision, largest)
+    return rounded_numbers(factors, weights_of, backbone.device, precision)
