@@ -128,7 +128,7 @@ class MaskBank:
     @property
     def names(self) -> tuple[str, ...]:
         """The masks' names, in the order they were added."""
-        return tuple(info.name for info in self._infos)
+        return tuple(self._position)
 
     @property
     def infos(self) -> tuple[MaskInfo, ...]:
@@ -170,7 +170,13 @@ class MaskBank:
         if shapes != [tuple(storage.shape[1:]) for storage in self._storage]:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
         if len(self) == len(self._storage[0]):
-            self._grow(len(self) + max(1, len(self) // GROWTH))
+            capacity = len(self) + max(1, len(self) // GROWTH)
+            # All masks move to larger storage: in all layers or, where memory runs out, in none.
+            with torch.inference_mode(False):
+                pairs = [(old, old.new_zeros((capacity, *old.shape[1:]))) for old in self._storage]
+                for old, larger in pairs:
+                    larger[: len(old)] = old
+            self._storage = [larger for _, larger in pairs]
         for storage, bits in zip(self._storage, packed, strict=True):
             # .data: a thread that learns meanwhile may hold earlier rows for its backward pass,
             # which a change of the tensor's version would refuse.
@@ -178,14 +184,6 @@ class MaskBank:
         # The bits come first: a thread that reads meanwhile never sees a name without them.
         self._position[info.name] = len(self)
         self._infos.append(info)
-
-    @torch.inference_mode(False)
-    def _grow(self, capacity: int) -> None:
-        """Moves all masks to larger storage: in all layers or, where memory runs out, in none."""
-        pairs = [(old, old.new_zeros((capacity, *old.shape[1:]))) for old in self._storage]
-        for old, larger in pairs:
-            larger[: len(old)] = old
-        self._storage = [larger for _, larger in pairs]
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
         """Packed masks of one layer, (count, units, row_bytes) uint8, eight weights per byte.

@@ -66,7 +66,7 @@ def rounded_numbers(
     precision: str,
     **how: Any,
 ) -> Trainable:
-    """Numbers to train from a start, and the weights they make; then rounded, see `encode_tensors`."""
+    """Numbers to train from a start, and the weights they make; how: see `encode_tensors`."""
     numbers = [first.to(device, copy=True).requires_grad_(True) for first in start]
 
     def result() -> tuple[Weights, int]:
