@@ -12,15 +12,8 @@ import torch
 from cachetools import LRUCache
 from torch import Tensor
 
-from impresslearn.data import (
-    BatchSource,
-    Features,
-    Inputs,
-    Label,
-    classes_of,
-    even_parts,
-    to_batches,
-)
+from impresslearn.data import Features, Inputs, Label, classes_of, to_batches
+from impresslearn.data.batches import BatchSource, even_parts
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.kernels.compiling import forkable_lock
