@@ -60,7 +60,7 @@ class Grid:
     offset: float
 
 
-Grids = tuple[Grid, ...]
+Grids = Sequence[Grid]
 
 
 def encode_tensors(
@@ -134,18 +134,14 @@ def decode_tensors(
 
 
 def rounded_tensors(
-    tensors: Sequence[Tensor],
-    precision: str,
-    layouts: Sequence[TensorLayout] | None = None,
-    **how: Any,
+    tensors: Sequence[Tensor], precision: str, layouts: Sequence[TensorLayout] = (), **how: Any
 ) -> tuple[list[Tensor], int]:
     """Tensors as a precision keeps them, each on its own device, and the bytes that takes.
 
     - layouts: by default all lie around zero.
     - how, errors: see `encode_tensors`.
     """
-    if layouts is None:
-        layouts = [TensorLayout("", tuple(tensor.shape)) for tensor in tensors]
+    layouts = layouts or [TensorLayout("", tuple(tensor.shape)) for tensor in tensors]
     content = encode_tensors(tensors, layouts, precision, **how)
     pairs = zip(decode_tensors(content, layouts, precision)[0], tensors, strict=True)
     return [rounded.to(tensor.device) for rounded, tensor in pairs], len(content)
@@ -168,10 +164,7 @@ def best_steps(columns: np.ndarray, top: int) -> np.ndarray:
 
 
 def _encode_coded(
-    arrays: Sequence[np.ndarray],
-    layouts: Sequence[TensorLayout],
-    grids: Sequence[Grid] | None,
-    top: int,
+    arrays: Sequence[np.ndarray], layouts: Sequence[TensorLayout], grids: Grids | None, top: int
 ) -> bytes:
     """The grids of all tensors, and their integers, in one stream."""
     integers = []

@@ -48,17 +48,6 @@ def require_shared_head(method: str, backbone: Backbone) -> None:
         raise InputError(f"{method} {line}")
 
 
-def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
-    """Copies of all weights to train, stored in float32."""
-    copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
-
-    def result() -> tuple[Weights, int]:
-        trained = {layer: weight.detach() for layer, weight in copies.items()}
-        return trained, sum(weight.nbytes for weight in trained.values())
-
-    return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
-
-
 def rounded_numbers(
     start: Sequence[Tensor],
     weights_of: Callable[[Sequence[Tensor]], Weights],
@@ -117,7 +106,7 @@ class FineTuning(ReadOnlySettings):
         self._make_trainable = make_trainable or self._copied_weights
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
-        self._network = TaskView(backbone.weights, None, backbone.num_classes)  # for other tasks
+        self._network = TaskView(backbone.weights, None, backbone.num_classes)  # to start from
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
@@ -125,7 +114,15 @@ class FineTuning(ReadOnlySettings):
         return self._infos
 
     def _copied_weights(self, _: int) -> Trainable:  # no lambda: methods are sent to processes
-        return copied_weights(self.backbone.weights)
+        """Copies of all weights to train, stored in float32."""
+        weights = self._network.weights
+        copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
+
+        def result() -> tuple[Weights, int]:
+            trained = {layer: weight.detach() for layer, weight in copies.items()}
+            return trained, sum(weight.nbytes for weight in trained.values())
+
+        return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
 
     @torch.inference_mode(False)
     def learn_task(self, name: str, data: Any) -> FineTuning:
@@ -136,7 +133,7 @@ class FineTuning(ReadOnlySettings):
         phase = TrainingPhase("frozen", None)
         if self.statistics == "task":
             phase = TrainingPhase.begin(self.backbone)
-        self._learn(name, data, self._make_trainable, self.seed, phase)
+        self._learn(name, data, self.seed, phase)
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
@@ -156,19 +153,13 @@ class FineTuning(ReadOnlySettings):
 
     # Gradients are on here, whatever mode the caller is in.
     @torch.inference_mode(False)
-    def _learn(
-        self,
-        name: str,
-        data: Any,
-        make_trainable: Callable[[int], Trainable],
-        seed: int,
-        phase: TrainingPhase,
-    ) -> None:
+    def _learn(self, name: str, data: Any, seed: int, phase: TrainingPhase) -> None:
         check_new_name(name, self.tasks_)
         examples, classes = training_examples(self.backbone, data, self.preprocessing)
         source = to_batches(examples, classes, self.backbone.device)
         progress = progress_for(self.progress).titled(f"task {name}")
-        trainable = with_head(make_trainable(len(source)), self.backbone, len(classes), HEAD_RATE)
+        trainable = self._make_trainable(len(source))
+        trainable = with_head(trainable, self.backbone, len(classes), HEAD_RATE)
         task = (self.backbone, source, len(classes), self.recipe, phase, seed, progress)
         TaskTraining(*task).fit(trainable)
         with torch.no_grad():
@@ -209,8 +200,7 @@ class SequentialFineTuning(FineTuning):
         """Trains the network further, with cross-entropy on this task alone."""
         statistics, seed = self._network.statistics, self.seed + len(self.tasks_)
         # It trains copies, because a failed training must not change the network.
-        phase = TrainingPhase.begin(self.backbone, statistics, statistics)
-        self._learn(name, data, lambda _: copied_weights(self._network.weights), seed, phase)
+        self._learn(name, data, seed, TrainingPhase.begin(self.backbone, statistics, statistics))
         self._network = self._views[name]
         if len(self.tasks_) > 1:
             size = self.tasks_[name].breakdown["labels"]
@@ -222,11 +212,7 @@ class SequentialFineTuning(FineTuning):
 
 
 def lora(
-    backbone: Backbone,
-    *,
-    rank: int = 4,
-    precision: str = "float32",
-    **settings: Any,
+    backbone: Backbone, *, rank: int = 4, precision: str = "float32", **settings: Any
 ) -> FineTuning:
     """Trains W + 2 B A for every task, with B (units, r) and A (r, fan_in) for each layer.
 
