@@ -30,7 +30,7 @@ class MaskInfo:
     """Where a mask comes from.
 
     - `name`: the mask's name, unique in its bank.
-    - `source`: "edge_popup", "random", "pruning" or the caller's own word.
+    - `source`: "edge_popup", "random", or "given" for a mask of the caller's own.
     - `ones`: the number of ones in each layer.
     - `recipe`: plain values that rebuild the mask.
     - `coded`: the bits as the store keeps them, once they were needed.
@@ -142,23 +142,16 @@ class MaskBank:
             raise UnknownTaskError(f"no mask named {name!r} in the bank of {len(self)}{hint}")
         return self._position[name]
 
-    def append(
-        self,
-        name: str,
-        mask: Mapping[str, Tensor],
-        source: str = "given",
-        recipe: Mapping[str, Any] | None = None,
-    ) -> MaskInfo:
+    def append(self, name: str, mask: Mapping[str, Tensor]) -> MaskInfo:
         """Adds a mask, and returns what the bank knows of it. An error leaves the bank unchanged.
 
         - `name`: unique in the bank.
         - `mask`: layer name -> booleans of the weight's shape.
-        - `source`, `recipe`: a word for where it comes from, and plain values that rebuild it.
 
         Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
         name, mask = check_name(name, "a mask's name"), checked_mask(mask, self.layers)
-        added = packed_mask(name, mask, self.layers, source, recipe)
+        added = packed_mask(name, mask, self.layers)
         self.adopt(*added)
         return added[0]
 
