@@ -54,8 +54,8 @@ def as_examples(
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
     - `workers`: processes that read data that do not fit in memory (2).
-    - `layout`: what the inputs are for: its size and shape apply to images, its columns to tables;
-      None (the default) leaves them as they are.
+    - `layout`: its size and shape apply to images, its columns to tables; None (the default)
+      leaves them as they are.
     """
     if layout is not None:
         check_kind("preprocessing", layout, Preprocessing)

@@ -241,7 +241,7 @@ class MaskBank:
 
 
 def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str, Tensor]:
-    """The mask as tensors, also of a `TrainedMask` or of arrays; layers: what it must cover."""
+    """The mask as tensors, also of a `TrainedMask` or of arrays; it must cover `layers`."""
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
         line = "a mask maps layer names to tensors of booleans, as bank.mask(name) does"
