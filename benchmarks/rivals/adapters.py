@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.checks import check_choice
-from impresslearn.coefficients.quantisation import Grid, rounded_tensors
+from impresslearn.coefficients.quantisation import Grid, TensorLayout, rounded_tensors
 from impresslearn.coefficients.quantized_parameters import QuantizedParameters
 from impresslearn.errors import InputError
 from impresslearn.methods.finetuning import FineTuning
@@ -321,8 +321,11 @@ def round_adapter(
         below.append((largest_logits[..., :1] - largest_logits[..., 1:]).flatten())
     if logits:
         around_middle.append(torch.cat(below))
-    columns, offsets = around_zero + around_middle, len(around_middle)
-    values, size = rounded_tensors(columns, precision, offsets=offsets, largest=largest)
+    columns, layouts = around_zero + around_middle, []
+    for place, column in enumerate(columns):
+        around_one = place >= len(around_zero)
+        layouts.append(TensorLayout(str(place), tuple(column.shape), around_one))
+    values, size = rounded_tensors(columns, precision, layouts, largest=largest)
     for column, value in zip(columns, values, strict=True):
         column.copy_(value)
     if not logits:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from impresslearn.checks import check_choice
 from impresslearn.coefficients.masks import masked_weights
-from impresslearn.coefficients.quantisation import rounded_tensors
+from impresslearn.coefficients.quantisation import TensorLayout, rounded_tensors
 from impresslearn.data import Features, Inputs, to_batches
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError
@@ -123,11 +123,13 @@ def _round(fitted: LogisticRegression, precision: str) -> int:
     """Rounds its numbers, with a step for each class (one for all under "coded"); their bytes."""
     weights = torch.from_numpy(fitted.coef_).float()
     offsets = torch.from_numpy(fitted.intercept_).float()
-    if precision == "coded":  # positions by classes of rows and columns: many pixels say nothing
-        (offsets, weights), size = rounded_tensors([offsets, weights], precision, matrices=1)
-    else:
-        (turned, offsets), size = rounded_tensors([weights.t(), offsets], precision, offsets=1)
-        weights = turned.t()
+    is_coded = precision == "coded"
+    turned = weights if is_coded else weights.t()
+    # Coded positions by classes of rows and columns: many pixels say nothing.
+    layout = TensorLayout("weights", tuple(turned.shape), sparse=is_coded)
+    layouts = TensorLayout("offsets", tuple(offsets.shape), around_one=not is_coded), layout
+    (offsets, turned), size = rounded_tensors([offsets, turned], precision, layouts)
+    weights = turned if is_coded else turned.t()
     fitted.coef_, fitted.intercept_ = weights.contiguous().numpy(), offsets.contiguous().numpy()
     return size
 

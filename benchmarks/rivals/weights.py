@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.rivals.adapters import adapter
-from impresslearn.coefficients.quantisation import Grid, best_steps, rounded_tensors
+from impresslearn.coefficients.quantisation import (
+    Grid,
+    TensorLayout,
+    best_steps,
+    rounded_tensors,
+)
 from impresslearn.errors import InputError
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import SCALE, FineTuning, rounded_numbers
@@ -158,7 +163,7 @@ def _coefficients(
     """
 
     def make_trainable(_: int) -> Trainable:
-        return rounded_numbers(start, weights_of, backbone.device, precision, largest)
+        return rounded_numbers(start, weights_of, backbone.device, precision, largest=largest)
 
     settings |= {"precision": precision, "seed": seed}
     return FineTuning(backbone, make_trainable=make_trainable, **settings)
@@ -260,11 +265,11 @@ class _Pruning:
         """The weights that are kept, and their bytes."""
         self._prune(1.0)
         self._choose_grids()
-        matrices = []
+        matrices, layouts = [], []
         for weight, grid, layer in zip(self._left(), self._grids, self._layers, strict=True):
             matrices.append(self._rounded(weight, grid).reshape(layer.units, -1))
-        count = len(matrices)
-        kept, size = rounded_tensors(matrices, "coded", grids=self._grids, matrices=count)
+            layouts.append(TensorLayout(layer.name, (layer.units, layer.fan_in), sparse=True))
+        kept, size = rounded_tensors(matrices, "coded", layouts, grids=self._grids)
         return _named(self._layers, kept), size
 
     @torch.no_grad()

@@ -90,7 +90,7 @@ def test_later_weights_make_up_for_the_rounding_of_others(monkeypatch: pytest.Mo
     steps, losses = np.array([0.1, 0.2, 0.4, 0.8]), {}
     for groups in (1, 8):  # a single group is rounded to the nearest integers
         monkeypatch.setattr(readout, "GROUPS", groups)
-        losses[groups] = readout.Regression.of(table, targets, 4, True)._rounded(steps)[-1].sum()
+        losses[groups] = readout.Regression(table, targets, 4, True)._rounded(steps)[-1].sum()
     assert losses[8] < losses[1]
 
 

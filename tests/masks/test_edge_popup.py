@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.errors import TrainingError
-from impresslearn.masks.edge_popup import RULES, SAMPLE_SIZE, popup, top_mask
+from impresslearn.masks.edge_popup import RULES, SAMPLE_SIZE, Popup, top_mask
 
 
 def oracle(scores, ones, rule):
@@ -73,7 +73,7 @@ def test_popup_masks_forward_and_passes_straight_through_backward(rule, levels):
     scores = (torch.randn(4, 3, 2, generator=generator) * levels).round().requires_grad_()
     weight, upstream = torch.randn((2, 4, 3, 2), generator=generator)
     weight.requires_grad_()
-    effective = popup(scores, weight, 9, rule)
+    effective = Popup.apply(scores, weight, 9, rule)
     assert torch.equal(effective, weight * oracle(scores.detach(), 9, rule))
     effective.backward(upstream)
     # Scores of weights that are masked now get a gradient too: that is how they come back.

@@ -158,14 +158,14 @@ def test_some_of_the_tasks(tmp_path):
 def test_masks_of_every_origin(tmp_path):
     """Also one that only claims to be random: it must not be drawn again."""
     learner = small_learner()
-    own = {each.name: torch.rand(each.shape) < 0.5 for each in learner.backbone.layers}
-    learner.bank_.append("false", own, "random", {"seed": 1, "number": 7})
-    learner.bank_.append("worse", own, "random", {"seed": -1, "number": "x"})
-    learner.bank_.append("odd", own, "pruning", {"note": ["any", {"thing": None}]})
+    bank = learner.bank_
+    own = {each.name: torch.rand(each.shape) < 0.5 for each in bank.layers}
+    for name, how in (("false", {"seed": 1, "number": 7}), ("bad", {"seed": -1, "number": "x"})):
+        bank.adopt(*il.masks.bank.packed_mask(name, own, bank.layers, "random", how))
     learner.learn_task("over all", blobs(3))
     for back in both(learner, tmp_path / "a.impress"):
         assert_same(learner, back)
-    learner.bank_.append("unlike JSON", own, "given", {"when": object()})
+    bank.adopt(*il.masks.bank.packed_mask("odd", own, bank.layers, "given", {"when": object()}))
     refused("plain JSON values", learner.save, tmp_path / "b.impress")
 
 

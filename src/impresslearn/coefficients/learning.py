@@ -31,7 +31,7 @@ from impresslearn.errors import InputError, TrainingError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
-from impresslearn.training.loop import Recipe, Trainable, unit_norm_penalty
+from impresslearn.training.loop import Recipe, TaskTraining, Trainable, unit_norm_penalty
 
 # At least 300 steps of small batches: a task of 50 labels needs them as much as one of 50,000.
 COEFFICIENT_RECIPE = Recipe(
@@ -74,27 +74,20 @@ class Budget:
 
 
 def trainable_numbers(
-    backbone: Backbone,
+    training: TaskTraining,
     bank: MaskBank,
     spec: CoefficientSpec,
     *,
-    examples: int,
-    num_classes: int,
-    steps: int,
-    penalty: float = 0.0,
-    folds: bool = False,
-    seed: int = 0,
-    previous: Coefficients | None = None,
-    budget: Budget | None = None,
-    head: bool = True,
+    penalty: float,
+    previous: Coefficients | None,
+    budget: Budget | None,
+    head: bool,
 ) -> Trainable:
     """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
-    - examples, steps: of the training; examples share the price of bits, which rises over steps.
-    - num_classes: outputs of the task's own head, where it has one.
+    - training: of the task. Its examples share the price of bits, which rises over its steps; its
+      seed is also of what a parametrisation draws at the start.
     - penalty: λ of eq. 2, on the alphas of masks.
-    - folds: whether gathered norm statistics are folded into tuned norms (`TaskTraining`).
-    - seed: of what a parametrisation draws at the start.
     - previous: numbers of the task to go on from; None starts anew.
     - budget: of bytes. The price of bits rises and falls while the numbers are trained, so that
       their code ends near it; in the end it is rounded down to fit.
@@ -103,17 +96,18 @@ def trainable_numbers(
     Raises InputError for a bank without masks where they are needed, and for previous numbers of
     another kind than the settings give.
     """
+    backbone, examples = training.backbone, len(training.source)
     if previous is None:
         parts, num_masks = _parts_of_new_task(backbone, bank, spec, head)
     else:
         _check_same_kind(backbone, spec, previous)
         parts, num_masks = previous.parts, previous.num_masks
-    layouts = layouts_of(parts, backbone, num_masks, num_classes)
-    groups = _leaves(backbone, bank, spec, parts, num_masks, layouts, seed, previous)
+    layouts = layouts_of(parts, backbone, num_masks, training.num_classes)
+    groups = _leaves(training, bank, spec, parts, num_masks, layouts, previous)
     is_sparse = spec.parametrisation.is_sparse
     # At its full price from the first step, a mixture shrinks to zeros before it is of any use.
     # Numbers that start from a pretrained network, or from a learned task, are useful at once.
-    warmup = 0.0
+    steps, warmup = training.recipe.total_steps(examples), 0.0
     if spec.bit_price and not spec.residual and (previous is None or is_sparse):
         warmup = spec.parametrisation.price_warmup * steps
     control_every, aim = max(1, steps // CONTROLS), SPARSE_AIM if is_sparse else AIM
@@ -184,7 +178,7 @@ def trainable_numbers(
                 groups[0].set(first, folded(backbone, part, values, gathered, kept))
             first += len(layout)
 
-    can = folds and can_fold(backbone, spec.tune)
+    can = training.fold_after > 0 and can_fold(backbone, spec.tune)
     quantized = groups[0] if isinstance(groups[0], QuantizedParameters) else None
     parameters = list(chain.from_iterable(group.parameters for group in groups))
     return Trainable(parameters, step_weights, result_within, fold if can else None, quantized)
@@ -225,29 +219,28 @@ def _parts_of_new_task(
 
 
 def _leaves(
-    backbone: Backbone,
+    training: TaskTraining,
     bank: MaskBank,
     spec: CoefficientSpec,
     parts: Sequence[Parametrisation],
     num_masks: int,
     layouts: Sequence[Sequence[TensorLayout]],
-    seed: int,
     previous: Coefficients | None,
 ) -> list[Any]:
     """The leaves of the optimisation: one object for all dense tensors, and one per sparse part."""
-    is_coded, device = spec.bit_price is not None, backbone.device
+    backbone, is_coded = training.backbone, spec.bit_price is not None
     values, grids, speeds, sparse = [], [], [], []
     kept = grouped(previous.grids, layouts) if previous and previous.grids else None
     for number, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
         initial = previous.numbers[number] if previous else ()
         initial_grids = kept[number] if kept else ()
         if part.is_sparse:
-            sparse.append(part.integers(backbone, seed, initial, initial_grids))
+            sparse.append(part.integers(backbone, training.seed, initial, initial_grids))
             continue
         starts = part.start(backbone, bank, num_masks, is_coded) or [Start(0.0)] * len(layout)
         for place, start in enumerate(starts):
             shape = layout[place].shape
-            tensor = torch.full(shape, start.value, dtype=torch.float32, device=device)
+            tensor = torch.full(shape, start.value, dtype=torch.float32, device=backbone.device)
             if initial:
                 # A head grows by columns as they start, one for each new class.
                 tensor[..., : initial[place].shape[-1]] = initial[place]
@@ -261,7 +254,7 @@ def _leaves(
     if not values:
         return sparse
     shapes = [tuple(tensor.shape) for tensor in values]
-    quantized = QuantizedParameters(shapes, grids, speeds, device)
+    quantized = QuantizedParameters(shapes, grids, speeds, backbone.device)
     quantized.set(0, values)
     return [quantized, *sparse]
 

@@ -13,8 +13,9 @@ task then keeps the gathered values as they are, as it does under any other prec
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from impresslearn.data.examples import bytes_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
 from impresslearn.networks.norms import batch_norms
-from impresslearn.networks.prediction import Statistics, remeasured
+from impresslearn.networks.prediction import Statistics
 
 Floats = NDArray[np.float64]
 MEAN_STEP = 0.5  # step of means, in deviations
@@ -73,14 +74,36 @@ def round_statistics(
     tensors = first.tensors if isinstance(first, Inputs) else [first]
     size = max(1, sum(tensor[:1].numel() for tensor in tensors))
     inputs = some_inputs(examples, max(FEWEST_MEASURED, MEASURED_NUMBERS // size))
-    origins = {origin.prefix: origin for origin in _origins(backbone)}
+    return coded_statistics(backbone, _remeasured(backbone, weights, inputs), gathered)
 
-    def settle(prefix: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        levels = origins[prefix].levels(mean.cpu().numpy(), variance.cpu().numpy())
-        means, variances = origins[prefix].values(*levels)
-        return torch.from_numpy(means).to(mean), torch.from_numpy(variances).to(variance)
 
-    return coded_statistics(backbone, remeasured(backbone, weights, inputs, settle), gathered)
+@torch.no_grad()
+def _remeasured(
+    backbone: Backbone, weights: Mapping[str, Tensor], inputs: Tensor | Inputs
+) -> Statistics:
+    """The statistics of all batch norms, measured in one evaluation pass and rounded.
+
+    An error that rounding makes in one layer's statistics is measured by the layers behind it and
+    taken out again. Norms that are not called keep the statistics that tasks start from.
+    """
+    statistics = backbone.initial_statistics()
+    left = {origin.prefix: origin for origin in _origins(backbone)}
+
+    def measure(prefix: str, _: Any, arguments: tuple[Tensor, ...]) -> None:
+        if (origin := left.pop(prefix, None)) is not None:
+            values = arguments[0].double().transpose(0, 1).flatten(1)
+            mean, variance = values.mean(dim=1), values.var(dim=1, correction=0)
+            levels = origin.levels(mean.cpu().numpy(), variance.cpu().numpy())
+            # In place: the norm that is called now normalises by them.
+            for name, moment in zip(origin.names, origin.values(*levels), strict=True):
+                statistics[name].copy_(torch.from_numpy(moment))
+
+    inputs = inputs.to(backbone.device, backbone.input_dtype)
+    with ExitStack() as hooks:
+        for prefix, norm in batch_norms(backbone._view("eval")):
+            hooks.enter_context(norm.register_forward_pre_hook(partial(measure, prefix)))
+        backbone.forward(weights, inputs, statistics, "eval")
+    return statistics
 
 
 @np.errstate(invalid="ignore")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_choice, check_integer
+from impresslearn.checks import check_choice
 from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels, nearest_steps
 from impresslearn.errors import InputError
 
@@ -60,7 +60,7 @@ class Grid:
     offset: float
 
 
-Grids = tuple[Grid, ...]
+Grids = Sequence[Grid]
 
 
 def encode_tensors(
@@ -134,36 +134,17 @@ def decode_tensors(
 
 
 def rounded_tensors(
-    tensors: Sequence[Tensor],
-    precision: str,
-    *,
-    grids: Sequence[Grid] | None = None,
-    offsets: int = 0,
-    matrices: int = 0,
-    largest: int | None = None,
+    tensors: Sequence[Tensor], precision: str, layouts: Sequence[TensorLayout] = (), **how: Any
 ) -> tuple[list[Tensor], int]:
     """Tensors as a precision keeps them, each on its own device, and the bytes that takes.
 
-    - offsets: the number of tensors at the end that are rounded around their middle.
-    - matrices: the number of tensors at the end that are sparse matrices (units, fan_in).
-    - grids, largest, errors: see `encode_tensors`.
+    - layouts: by default all lie around zero.
+    - how, errors: see `encode_tensors`.
     """
-    layouts = []
-    for place, tensor in enumerate(tensors, -len(tensors)):  # from the end
-        kind = place >= -offsets, place >= -matrices
-        layouts.append(TensorLayout(str(place), tuple(tensor.shape), *kind))
-    content = encode_tensors(tensors, layouts, precision, grids, largest)
+    layouts = layouts or [TensorLayout("", tuple(tensor.shape)) for tensor in tensors]
+    content = encode_tensors(tensors, layouts, precision, **how)
     pairs = zip(decode_tensors(content, layouts, precision)[0], tensors, strict=True)
     return [rounded.to(tensor.device) for rounded, tensor in pairs], len(content)
-
-
-def check_largest(largest: int | None, precision: str) -> int | None:
-    """The largest magnitude of coded integers, or None where the precision has its own."""
-    if largest is None:
-        return None
-    if precision != "coded":
-        raise InputError(f'largest is for precision="coded" alone, got precision={precision!r}')
-    return check_integer("largest", largest, 1, LARGEST + 1)
 
 
 def best_steps(columns: np.ndarray, top: int) -> np.ndarray:
@@ -183,10 +164,7 @@ def best_steps(columns: np.ndarray, top: int) -> np.ndarray:
 
 
 def _encode_coded(
-    arrays: Sequence[np.ndarray],
-    layouts: Sequence[TensorLayout],
-    grids: Sequence[Grid] | None,
-    top: int,
+    arrays: Sequence[np.ndarray], layouts: Sequence[TensorLayout], grids: Grids | None, top: int
 ) -> bytes:
     """The grids of all tensors, and their integers, in one stream."""
     integers = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -196,35 +196,31 @@ class ReadoutFit:
 
     def _regression(self, part: int) -> Regression:
         table = self._table[:, : max(1, self._table.shape[1] // part)]
-        return Regression.of(table, self._targets.cpu().numpy(), self._classes, self._has_bias)
+        return Regression(table, self._targets.cpu().numpy(), self._classes, self._has_bias)
 
 
-@dataclass(frozen=True)
 class Regression:
-    """Features (n, f), centred and scaled, with weights (f, K) and a bias `shift` (K,) on them."""
+    """The best weights (f, K) and bias `shift` (K,) for features (n, f), centred and scaled.
 
-    features: np.ndarray
-    targets: np.ndarray
-    scale: float
-    mean: np.ndarray
-    weights: np.ndarray
-    shift: np.ndarray
-    tried: dict[float, tuple[np.ndarray, ...]] = field(default_factory=dict)
+    The bias is 0 unless `has_bias`.
+    """
 
-    @classmethod
-    def of(cls, table: np.ndarray, targets: np.ndarray, classes: int, has_bias: bool) -> Regression:
-        """The best weights and bias; the bias is 0 unless `has_bias`."""
-        mean = table.mean(axis=0) if has_bias else np.zeros(table.shape[1])
-        length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
-        scale = FEATURE_NORM / length if length else 1.0
-        scaled = scale * (table - mean)
+    def __init__(
+        self, table: np.ndarray, targets: np.ndarray, classes: int, has_bias: bool
+    ) -> None:
+        self.targets, self.tried = targets, dict[float, tuple[np.ndarray, ...]]()
+        self.mean = table.mean(axis=0) if has_bias else np.zeros(table.shape[1])
+        self.features = table - self.mean
+        length = math.sqrt((self.features**2).sum(axis=1).mean())
+        self.scale = FEATURE_NORM / length if length else 1.0
+        self.features *= self.scale
         seen = np.unique(targets)
-        weights, shift = np.zeros((table.shape[1], classes)), np.zeros(classes)
-        weights[:, seen], known = _regressed(scaled, targets[:, None] == seen, has_bias)
+        self.weights, self.shift = np.zeros((table.shape[1], classes)), np.zeros(classes)
+        is_right = targets[:, None] == seen
+        self.weights[:, seen], known = _regressed(self.features, is_right, has_bias)
         if has_bias:
-            shift[:] = known.min() - FEATURE_NORM  # a class without an example is never predicted
-            shift[seen] = known
-        return cls(scaled, targets, scale, mean, weights, shift)
+            self.shift[:] = known.min() - FEATURE_NORM  # a class without an example never wins
+            self.shift[seen] = known
 
     def rounded(
         self, bit_price: float, max_bits: float

@@ -25,6 +25,5 @@ from impresslearn.data.labels import classes_of as classes_of
 from impresslearn.data.labels import encode_labels as encode_labels
 from impresslearn.data.labels import grown_classes as grown_classes
 from impresslearn.data.labels import label_array as label_array
-from impresslearn.data.labels import task_classes as task_classes
 from impresslearn.data.preprocessing import Prepared as Prepared
 from impresslearn.data.preprocessing import Preprocessing as Preprocessing

@@ -14,16 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    TensorDataset,
-    default_collate,
-)
+from torch.utils import data as torch_data
 
 from impresslearn.checks import check_kind, composed
 from impresslearn.data.batches import loaded
@@ -63,8 +54,8 @@ def as_examples(
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
     - `workers`: processes that read data that do not fit in memory (2).
-    - `layout`: what the inputs are for: its size and shape apply to images, its columns to tables;
-      None (the default) leaves them as they are.
+    - `layout`: its size and shape apply to images, its columns to tables; None (the default)
+      leaves them as they are.
     """
     if layout is not None:
         check_kind("preprocessing", layout, Preprocessing)
@@ -77,12 +68,12 @@ def as_examples(
         return replace(checked, augment=data.augment, pixels=pixels, integers=integers)
     if isinstance(data, StreamedExamples):
         return replace(data, labels=label_array(data.labels))
-    if isinstance(data, DataLoader):
+    if isinstance(data, torch_data.DataLoader):
         data = _dataset_of(data)
     of_rows = hasattr(data, "column_names") and hasattr(data, "with_format")
     if of_rows and not isinstance(data, Mapping):
         return _of_rows(data, layout)
-    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+    if isinstance(data, torch_data.Dataset) and not isinstance(data, torch_data.IterableDataset):
         return _from_dataset(data, memory_limit, workers, layout)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return pair(data[0], data[1], layout)
@@ -128,16 +119,17 @@ def label_and_others(
     return labels[0] if labels else None, others
 
 
-def _dataset_of(loader: DataLoader) -> Any:
+def _dataset_of(loader: torch_data.DataLoader) -> Any:
     """The data set behind a loader that only batches and shuffles."""
     # Another sampler may select or repeat examples, another collate function may change them.
     data: Any = loader.dataset
     batches: Any = loader.batch_sampler
-    sampler: Any = batches.sampler if type(batches) is BatchSampler else None
-    plain = isinstance(data, IterableDataset) or not hasattr(data, "__getitem__")  # streams
-    if not plain and type(sampler) in (SequentialSampler, RandomSampler):
+    sampler: Any = batches.sampler if type(batches) is torch_data.BatchSampler else None
+    # Streams are refused later.
+    plain = isinstance(data, torch_data.IterableDataset) or not hasattr(data, "__getitem__")
+    if not plain and type(sampler) in (torch_data.SequentialSampler, torch_data.RandomSampler):
         plain = len(sampler) == len(data) and not getattr(sampler, "replacement", False)
-    if not plain or loader.collate_fn is not default_collate:
+    if not plain or loader.collate_fn is not torch_data.default_collate:
         line = "the DataLoader has its own sampler or collate_fn, which are not used here"
         raise InputError(f"{line}; give a Dataset (a Subset of it to select examples) or tensors")
     return data
@@ -174,7 +166,7 @@ def users_code(what: Callable[[], str]) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Items(Dataset):
+class _Items(torch_data.Dataset):
     """The items of a data set as pairs (tensor, label), each checked against the first."""
 
     dataset: Any
@@ -204,9 +196,9 @@ class _Items(Dataset):
 
 
 def _from_dataset(
-    dataset: Dataset, memory_limit: int, workers: int, layout: Preprocessing | None
+    dataset: torch_data.Dataset, memory_limit: int, workers: int, layout: Preprocessing | None
 ) -> Examples | StreamedExamples:
-    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
+    if type(dataset) is torch_data.TensorDataset and len(dataset.tensors) == 2:
         return pair(*dataset.tensors)
     items = _Items(dataset, layout)
     count = len(items)

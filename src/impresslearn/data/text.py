@@ -48,7 +48,7 @@ def _tokenizer(text: str, max_length: int | None) -> Any:
     library = imported("tokenizers", "text needs tokenizers", "text")
     try:
         made = library.Tokenizer.from_str(text)
-    except Exception as error:  # the library has no class of its own
+    except Exception as error:  # the library raises plain exceptions
         line = f"the tokenizer is damaged, or no tokenizer.json: {reason_of(error)}"
         raise InputError(line) from None
     most = (made.truncation or {}).get("max_length", MOST_TOKENS)

@@ -344,15 +344,10 @@ class Trainer:
         how = recipe, phase, task.seed, progress, settings.fold_after
         training = TaskTraining(backbone, source, len(classes), *how)
         numbers = trainable_numbers(
-            backbone,
+            training,
             store.bank,
             settings.spec,
-            examples=len(examples),
-            num_classes=len(classes),
-            steps=recipe.total_steps(len(examples)),
             penalty=settings.penalty,
-            folds=settings.fold_after > 0,
-            seed=task.seed,
             previous=previous,
             budget=budget,
             head=head,

@@ -30,7 +30,7 @@ class MaskInfo:
     """Where a mask comes from.
 
     - `name`: the mask's name, unique in its bank.
-    - `source`: "edge_popup", "random", "pruning" or the caller's own word.
+    - `source`: "edge_popup", "random", or "given" for a mask of the caller's own.
     - `ones`: the number of ones in each layer.
     - `recipe`: plain values that rebuild the mask.
     - `coded`: the bits as the store keeps them; None until they are first needed.
@@ -128,7 +128,7 @@ class MaskBank:
     @property
     def names(self) -> tuple[str, ...]:
         """The masks' names, in the order they were added."""
-        return tuple(info.name for info in self._infos)
+        return tuple(self._position)
 
     @property
     def infos(self) -> tuple[MaskInfo, ...]:
@@ -142,23 +142,16 @@ class MaskBank:
             raise UnknownTaskError(f"no mask named {name!r} in the bank of {len(self)}{hint}")
         return self._position[name]
 
-    def append(
-        self,
-        name: str,
-        mask: Mapping[str, Tensor],
-        source: str = "given",
-        recipe: Mapping[str, Any] | None = None,
-    ) -> MaskInfo:
+    def append(self, name: str, mask: Mapping[str, Tensor]) -> MaskInfo:
         """Adds a mask, and returns what the bank knows of it. An error leaves the bank unchanged.
 
         - `name`: unique in the bank.
         - `mask`: layer name -> booleans of the weight's shape.
-        - `source`, `recipe`: a word for where it comes from, and plain values that rebuild it.
 
         Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
         name, mask = check_name(name, "a mask's name"), checked_mask(mask, self.layers)
-        added = packed_mask(name, mask, self.layers, source, recipe)
+        added = packed_mask(name, mask, self.layers)
         self.adopt(*added)
         return added[0]
 
@@ -170,7 +163,13 @@ class MaskBank:
         if shapes != [tuple(storage.shape[1:]) for storage in self._storage]:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
         if len(self) == len(self._storage[0]):
-            self._grow(len(self) + max(1, len(self) // GROWTH))
+            capacity = len(self) + max(1, len(self) // GROWTH)
+            # All masks move to larger storage: in all layers or, where memory runs out, in none.
+            with torch.inference_mode(False):
+                pairs = [(old, old.new_zeros((capacity, *old.shape[1:]))) for old in self._storage]
+                for old, larger in pairs:
+                    larger[: len(old)] = old
+            self._storage = [larger for _, larger in pairs]
         for storage, bits in zip(self._storage, packed, strict=True):
             # `.data` keeps the tensor's version. Otherwise autograd would refuse the backward pass
             # of a thread that is learning from earlier rows.
@@ -178,14 +177,6 @@ class MaskBank:
         # The bits come first: a thread that reads meanwhile never sees a name without them.
         self._position[info.name] = len(self)
         self._infos.append(info)
-
-    @torch.inference_mode(False)
-    def _grow(self, capacity: int) -> None:
-        """Moves all masks to larger storage: in all layers or, where memory runs out, in none."""
-        pairs = [(old, old.new_zeros((capacity, *old.shape[1:]))) for old in self._storage]
-        for old, larger in pairs:
-            larger[: len(old)] = old
-        self._storage = [larger for _, larger in pairs]
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
         """Packed masks of one layer, (count, units, row_bytes) uint8, eight weights per byte.
@@ -250,7 +241,7 @@ class MaskBank:
 
 
 def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str, Tensor]:
-    """A mask, a `TrainedMask` or a mask of arrays, as tensors; layers: what it must cover."""
+    """A mask, a `TrainedMask` or a mask of arrays, as tensors; it must cover `layers`."""
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
         line = "a mask maps layer names to tensors of booleans, as bank.mask(name) does"

@@ -87,7 +87,7 @@ class PopupScores:
     def weights(self, frozen: dict[str, Tensor]) -> dict[str, Tensor]:
         """Layer name -> W ⊙ mask, straight-through in the scores."""
         return {
-            layer.name: popup(score, frozen[layer.name], ones, self.score_rule)
+            layer.name: Popup.apply(score, frozen[layer.name], ones, self.score_rule)
             for layer, score, ones in zip(self.layers, self.tensors, self.ones, strict=True)
         }
 
@@ -304,12 +304,9 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
     return _kept(scores, ones, score_rule).bool()
 
 
-def popup(scores: Tensor, weight: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> Tensor:
+class Popup(torch.autograd.Function):
     """W ⊙ mask(scores), straight-through in the scores, all of one shape. Errors as `top_mask`."""
-    return _Popup.apply(scores, weight, ones, score_rule)
 
-
-class _Popup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor:
         ctx.save_for_backward(weight, scores if rule == "magnitude" else None)

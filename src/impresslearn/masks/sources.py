@@ -48,13 +48,11 @@ def random_mask(
         raise InputError(f"ones must be a number for each of {len(layers)} layers, got {got}")
     for place, (layer, number_of_ones) in enumerate(zip(layers, ones, strict=True)):
         count = check_integer(f"ones in {layer.name}", number_of_ones, 0, layer.numel + 1)
-        stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, number, place]))
         # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
         # and argpartition settles a tie the same way each time.
-        keys = stream.bit_generator.random_raw(layer.numel)
+        keys = np.random.Philox(key=seed, counter=[0, 0, number, place]).random_raw(layer.numel)
         flat = np.zeros(layer.numel, dtype=bool)
-        if count:
-            flat[np.argpartition(keys, count - 1)[:count]] = True
+        flat[np.argpartition(keys, count - 1)[:count]] = True
         mask[layer.name] = torch.from_numpy(flat).reshape(layer.shape)
     return mask
 
@@ -86,9 +84,9 @@ def disjoint_mask(
 @lru_cache(maxsize=64)
 def _shares(numel: int, count: int, seed: int, place: int) -> np.ndarray:
     """The number of the mask that each weight, or kernel, of a layer belongs to."""
-    stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 1, count, place]))
+    keys = np.random.Philox(key=seed, counter=[0, 1, count, place]).random_raw(numel)
     # Stable, so that a tie among the keys is settled alike on every machine.
-    order = np.argsort(stream.bit_generator.random_raw(numel), kind="stable")
+    order = np.argsort(keys, kind="stable")
     shares = np.empty(numel, dtype=np.int32)
     shares[order] = np.arange(numel) % count
     shares.flags.writeable = False  # all callers get this one array

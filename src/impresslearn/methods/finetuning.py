@@ -20,7 +20,7 @@ from impresslearn.checks import (
 )
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.norm_statistics import round_statistics
-from impresslearn.coefficients.quantisation import PRECISIONS, check_largest, rounded_tensors
+from impresslearn.coefficients.quantisation import PRECISIONS, rounded_tensors
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
@@ -48,29 +48,18 @@ def require_shared_head(method: str, backbone: Backbone) -> None:
         raise InputError(f"{method} {line}")
 
 
-def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
-    """Copies of all weights to train, stored in float32."""
-    copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
-
-    def result() -> tuple[Weights, int]:
-        trained = {layer: weight.detach() for layer, weight in copies.items()}
-        return trained, sum(weight.nbytes for weight in trained.values())
-
-    return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
-
-
 def rounded_numbers(
     start: Sequence[Tensor],
     weights_of: Callable[[Sequence[Tensor]], Weights],
     device: torch.device,
     precision: str,
-    largest: int | None,
+    **how: Any,
 ) -> Trainable:
-    """Numbers to train from a start, and the weights they make; rounded after the training."""
+    """Numbers to train from a start, and the weights they make; how: see `encode_tensors`."""
     numbers = [first.to(device, copy=True).requires_grad_(True) for first in start]
 
     def result() -> tuple[Weights, int]:
-        rounded, size = rounded_tensors(numbers, precision, largest=largest)
+        rounded, size = rounded_tensors(numbers, precision, **how)
         return weights_of(rounded), size
 
     return Trainable(numbers, lambda: (weights_of(numbers), 0.0), result)
@@ -117,7 +106,7 @@ class FineTuning(ReadOnlySettings):
         self._make_trainable = make_trainable or self._copied_weights
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
-        self._network = TaskView(backbone.weights, None, backbone.num_classes)  # for other tasks
+        self._network = TaskView(backbone.weights, None, backbone.num_classes)  # to start from
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
@@ -125,7 +114,15 @@ class FineTuning(ReadOnlySettings):
         return self._infos
 
     def _copied_weights(self, _: int) -> Trainable:  # no lambda: methods are sent to processes
-        return copied_weights(self.backbone.weights)
+        """Copies of all weights to train, stored in float32."""
+        weights = self._network.weights
+        copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
+
+        def result() -> tuple[Weights, int]:
+            trained = {layer: weight.detach() for layer, weight in copies.items()}
+            return trained, sum(weight.nbytes for weight in trained.values())
+
+        return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
 
     @torch.inference_mode(False)
     def learn_task(self, name: str, data: Any) -> FineTuning:
@@ -136,7 +133,7 @@ class FineTuning(ReadOnlySettings):
         phase = TrainingPhase("frozen", None)
         if self.statistics == "task":
             phase = TrainingPhase.begin(self.backbone)
-        self._learn(name, data, self._make_trainable, self.seed, phase)
+        self._learn(name, data, self.seed, phase)
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
@@ -156,19 +153,13 @@ class FineTuning(ReadOnlySettings):
 
     # Gradients are on here, whatever mode the caller is in.
     @torch.inference_mode(False)
-    def _learn(
-        self,
-        name: str,
-        data: Any,
-        make_trainable: Callable[[int], Trainable],
-        seed: int,
-        phase: TrainingPhase,
-    ) -> None:
+    def _learn(self, name: str, data: Any, seed: int, phase: TrainingPhase) -> None:
         check_new_name(name, self.tasks_)
         examples, classes = training_examples(self.backbone, data, self.preprocessing)
         source = to_batches(examples, classes, self.backbone.device)
         progress = progress_for(self.progress).titled(f"task {name}")
-        trainable = with_head(make_trainable(len(source)), self.backbone, len(classes), HEAD_RATE)
+        trainable = self._make_trainable(len(source))
+        trainable = with_head(trainable, self.backbone, len(classes), HEAD_RATE)
         task = (self.backbone, source, len(classes), self.recipe, phase, seed, progress)
         TaskTraining(*task).fit(trainable)
         with torch.no_grad():
@@ -209,8 +200,7 @@ class SequentialFineTuning(FineTuning):
         """Trains the network further, with cross-entropy on this task alone."""
         statistics, seed = self._network.statistics, self.seed + len(self.tasks_)
         # It trains copies, because a failed training must not change the network.
-        phase = TrainingPhase.begin(self.backbone, statistics, statistics)
-        self._learn(name, data, lambda _: copied_weights(self._network.weights), seed, phase)
+        self._learn(name, data, seed, TrainingPhase.begin(self.backbone, statistics, statistics))
         self._network = self._views[name]
         if len(self.tasks_) > 1:
             size = self.tasks_[name].breakdown["labels"]
@@ -222,12 +212,7 @@ class SequentialFineTuning(FineTuning):
 
 
 def lora(
-    backbone: Backbone,
-    *,
-    rank: int = 4,
-    precision: str = "float32",
-    largest: int | None = None,
-    **settings: Any,
+    backbone: Backbone, *, rank: int = 4, precision: str = "float32", **settings: Any
 ) -> FineTuning:
     """Trains W + 2 B A for every task, with B (units, r) and A (r, fan_in) for each layer.
 
@@ -238,25 +223,21 @@ def lora(
     - rank: r
     - precision: of the stored factors. They are rounded after training with one step per column
       (one per factor under "coded"), and the rounded factors predict
-    - largest: the largest integer under "coded", 7 by default
     - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
 
     Raises InputError for settings out of range.
     """
-    known = ("rank", "precision", "largest", "recipe", "seed", "preprocessing", "progress")
+    known = ("rank", "precision", "recipe", "seed", "preprocessing", "progress")
     for name in settings:
         check_known("lora has no argument", name, known)
     rank = check_integer("rank", rank, 1)
-    largest = check_largest(largest, precision)
     seed = check_seed(settings.get("seed", 0))
     settings.setdefault("recipe", LORA_RECIPE)
-    make_trainable = partial(_low_rank, backbone, rank, precision, largest, seed)
+    make_trainable = partial(_low_rank, backbone, rank, precision, seed)
     return FineTuning(backbone, make_trainable=make_trainable, precision=precision, **settings)
 
 
-def _low_rank(
-    backbone: Backbone, rank: int, precision: str, largest: int | None, seed: int, examples: int
-) -> Trainable:
+def _low_rank(backbone: Backbone, rank: int, precision: str, seed: int, examples: int) -> Trainable:
     layers = backbone.layers
 
     def weights_of(factors: Sequence[Tensor]) -> Weights:
@@ -273,4 +254,4 @@ def _low_rank(
         drawn = torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws)
         # Only one factor starts at zero: with both at zero neither would have a gradient.
         factors += [torch.zeros(layer.units, rank, dtype=torch.float32), (2 * drawn - 1) * bound]
-    return rounded_numbers(factors, weights_of, backbone.device, precision, largest)
+    return rounded_numbers(factors, weights_of, backbone.device, precision)

@@ -11,18 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from impresslearn.data import (
-    Examples,
-    Features,
-    Inputs,
-    Label,
-    StreamedExamples,
-    as_examples,
-    as_network_inputs,
-    inputs_behind,
-    task_classes,
-)
-from impresslearn.data.examples import drawing, raw
+from impresslearn.data import Examples, Features, Inputs, Label, StreamedExamples, as_examples
+from impresslearn.data.examples import as_network_inputs, drawing, inputs_behind, raw
+from impresslearn.data.labels import task_classes
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks.backbone import Backbone, attributes_of

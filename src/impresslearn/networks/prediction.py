@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,21 +12,13 @@ import torch
 from cachetools import LRUCache
 from torch import Tensor
 
-from impresslearn.data import (
-    BatchSource,
-    Features,
-    Inputs,
-    Label,
-    classes_of,
-    even_parts,
-    to_batches,
-)
+from impresslearn.data import Features, Inputs, Label, classes_of, to_batches
+from impresslearn.data.batches import BatchSource, even_parts
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.networks.backbone import Backbone, Mode
 from impresslearn.networks.inputs import checked_examples
-from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
 Weights = dict[str, Tensor]
@@ -223,38 +213,3 @@ class WeightCache:
 
 def _size(weights: Weights) -> int:
     return sum(weight.nbytes + TENSOR_BYTES for weight in weights.values())
-
-
-@torch.no_grad()
-def remeasured(
-    backbone: Backbone,
-    weights: Mapping[str, Tensor],
-    inputs: Tensor | Inputs,
-    settle: Callable[[str, Tensor, Tensor], tuple[Tensor, Tensor]],
-) -> Statistics:
-    """The statistics of all batch norms, measured in one evaluation pass, layer after layer.
-
-    An error that `settle` makes in one layer's statistics, by rounding them, is measured by the
-    layers behind it and taken out again. Norms that are not called keep the statistics that tasks
-    start from.
-
-    - `settle`: given the prefix of a norm's buffers and the means and variances (channels,),
-      float64, of its input, returns those that the norm uses and that are returned.
-    """
-    statistics, measured = backbone.initial_statistics(), set[str]()
-
-    def measure(prefix: str, _: Any, arguments: tuple[Tensor, ...]) -> None:
-        if prefix not in measured:
-            measured.add(prefix)
-            values = arguments[0].double().transpose(0, 1).flatten(1)
-            mean, variance = settle(prefix, values.mean(dim=1), values.var(dim=1, correction=0))
-            # In place: the norm that is called now normalises by them.
-            statistics[f"{prefix}running_mean"].copy_(mean)
-            statistics[f"{prefix}running_var"].copy_(variance)
-
-    inputs = inputs.to(backbone.device, backbone.input_dtype)
-    with ExitStack() as hooks:
-        for prefix, norm in batch_norms(backbone._view("eval")):
-            hooks.enter_context(norm.register_forward_pre_hook(partial(measure, prefix)))
-        backbone.forward(weights, inputs, statistics, "eval")
-    return statistics

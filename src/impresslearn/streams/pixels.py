@@ -90,18 +90,15 @@ def permute_pixels(images: Tensor, order: Tensor) -> Tensor:
     return images.flatten(-2).index_select(-1, order.to(images.device)).reshape(images.shape)
 
 
-def flip_and_shift(
-    batch: Tensor, generator: torch.Generator | None = None, pixels: int = 4
-) -> Tensor:
+def flip_and_shift(batch: Tensor, generator: torch.Generator, pixels: int = 4) -> Tensor:
     """Mirrors each image left to right with chance 1/2 and shifts it, as pad and random crop do.
 
     - batch: (n, c, h, w), larger than `pixels`; a shift brings in the reflected border
-    - generator: draws on its own device; None is torch's default, which a `DataLoader` seeds in
-      each of its workers
+    - generator: draws on its own device
     - pixels: the largest shift in each direction
     """
     count, _, height, width = batch.shape
-    source = torch.device("cpu") if generator is None else generator.device
+    source = generator.device
     shape = (2, count, 1)
     shifts = torch.randint(-pixels, pixels + 1, shape, generator=generator, device=source)
     mirror = torch.randint(0, 2, (count, 1), generator=generator, device=source)
