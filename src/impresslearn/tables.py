@@ -1,4 +1,4 @@
-"""Numbers and tables for people: as text, HTML and LaTeX.
+"""Numbers and tables for people: as text and HTML.
 
 The name of a column decides how its values are printed: `format_value("bytes_per_task", 33275)`
 gives "33.3 kB". This file imports no torch, so that commands start quickly.
@@ -22,22 +22,6 @@ KINDS = {
     "bytes": r"bytes(_.*)?|.*_bytes",
     "seconds": r"seconds(_.*)?|.*_seconds",
     "probability": r"(.*_)?p_value|p_holm",
-}
-LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "→": r"$\rightarrow$",
-    "–": "--",
-    "α": r"$\alpha$",
-    "λ": r"$\lambda$",
 }
 
 
@@ -170,18 +154,6 @@ class Table:
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
         return f"{title}<table><thead>{lines[0]}</thead>\n<tbody>{body}</tbody></table>{note}"
 
-    def latex(self) -> str:
-        r"""The table in LaTeX for the package booktabs, title and note as its caption."""
-        caption = in_latex(": ".join(part for part in (self.title, self.note) if part))
-        columns = "".join("r" if right else "l" for right in self.numeric)
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
-        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-        for row in (self.header, *self.rows):
-            lines.append(" & ".join(map(in_latex, row)) + r" \\")
-            if row is self.header:
-                lines.append(r"\midrule")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
-
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", note: str = "") -> Table:
     """Plain rows with the same keys as a table; `format_value` makes their cells."""
@@ -193,8 +165,3 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", note: str = "")
         title=title,
         note=note,
     )
-
-
-def in_latex(text: str) -> str:
-    """Text that LaTeX shows as it is."""
-    return "".join(LATEX_SIGNS.get(sign, sign) for sign in " ".join(text.split()))

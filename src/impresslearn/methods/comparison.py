@@ -132,10 +132,6 @@ class Comparison:
         tests = self._tests_table()
         return [self._means_table()] if tests is None else [self._means_table(), tests]
 
-    def to_latex(self) -> str:
-        """The tables in LaTeX, for the package booktabs."""
-        return "\n\n".join(table.latex() for table in self.tables())
-
     def __str__(self) -> str:
         return "\n\n".join(table.text(80) for table in self.tables())
 
