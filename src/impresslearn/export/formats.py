@@ -42,10 +42,6 @@ def export_task(
     check_place(path)
     if os.path.splitext(path)[1].lower() != ".onnx":
         raise InputError(f"the path of an export must end in .onnx, got {path}")
-    return write_file(path, _onnx(task, example, verify))
-
-
-def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
     for package in ("onnx", "onnxscript"):
         imported(package, f"exporting to ONNX needs {package}", "onnx")
     inputs = task.example_inputs(example)
@@ -67,7 +63,7 @@ def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
         model = translated.model_proto.SerializeToString()
     if verify and find_spec("onnxruntime") is not None:
         _verify(task, module, translated, inputs)
-    return model
+    return write_file(path, model)
 
 
 @torch.no_grad()

@@ -50,7 +50,7 @@ from impresslearn.networks.inputs import (
     training_examples,
 )
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.store import Store
+from impresslearn.store.store import Store
 from impresslearn.store.tasks import TrainingRun
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve, stacks
