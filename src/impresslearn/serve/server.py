@@ -81,7 +81,16 @@ def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return answer(self, *given, **named)
         except StoreReplacedError:
-            self.reopen(learner)
+            with self.reopening:
+                if self.learner is learner:  # unless another thread was faster
+                    self.learner = open_store(
+                        str(learner._store.database.path),
+                        module=None if learner.backbone.spec else learner.backbone.module,
+                        device=learner.backbone.device,
+                        cache_bytes=learner.cache_bytes,
+                        readonly=True,
+                        progress=False,
+                    )
             return answer(self, *given, **named)
 
     return answered
@@ -92,20 +101,7 @@ class Service:
 
     def __init__(self, learner: ImpressLearner) -> None:
         self.learner = learner
-        self._reopening = threading.Lock()
-
-    def reopen(self, learner: ImpressLearner) -> None:
-        """Opens the file that has taken the place of a learner's, unless a thread was faster."""
-        with self._reopening:
-            if self.learner is learner:
-                self.learner = open_store(
-                    str(learner._store.database.path),
-                    module=None if learner.backbone.spec else learner.backbone.module,
-                    device=learner.backbone.device,
-                    cache_bytes=learner.cache_bytes,
-                    readonly=True,
-                    progress=False,
-                )
+        self.reopening = threading.Lock()
 
     @_of_present_file
     def gauges(self) -> dict[str, int]:
