@@ -14,6 +14,7 @@ from typing import Any
 from impresslearn.errors import visible
 
 ABSENT = "–"
+WIDTH = 80  # columns of a terminal
 UNITS = ("B", "kB", "MB", "GB")
 # Patterns of column names; any other number is printed with four digits.
 KINDS = {
@@ -116,11 +117,8 @@ class Table:
     title: str = ""
     note: str = ""
 
-    def text(self, width: int = 80) -> str:
-        """Columns of equal width, the title above and the note below.
-
-        - width: characters per line of title and note; headings wrap between words
-        """
+    def text(self) -> str:
+        """Columns of equal width, the title above and the note below; headings wrap at words."""
         headings, limits = [], []
         for place, heading in enumerate(self.header):
             limit = max(map(len, [*heading.split(), *(row[place] for row in self.rows)]), default=1)
@@ -129,11 +127,11 @@ class Table:
         depth = max(map(len, headings), default=0)
         # Headings of fewer lines stand at the bottom, next to their column.
         padded = [[""] * (depth - len(lines)) + lines for lines in headings]
-        lines = [textwrap.fill(self.title, width)] if self.title else []
+        lines = [textwrap.fill(self.title, WIDTH)] if self.title else []
         lines += [self._line(row, limits) for row in zip(*padded, strict=True)]
         lines.append("-" * (sum(limits) + 2 * (len(limits) - 1)))
         lines += [self._line(row, limits) for row in self.rows]
-        return "\n".join([*lines, textwrap.fill(self.note, width)] if self.note else lines)
+        return "\n".join([*lines, textwrap.fill(self.note, WIDTH)] if self.note else lines)
 
     def _line(self, row: Sequence[str], limits: Sequence[int]) -> str:
         cells = []

@@ -15,7 +15,7 @@ from impresslearn.checks import check_kind, imported
 from impresslearn.data import Inputs
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export.module import ExportedTask, TaskModel
-from impresslearn.files import check_place, write_file
+from impresslearn.files import check_place, reason_of, write_file
 
 
 def export_task(
@@ -88,7 +88,7 @@ def _verify(
     except Exception as error:  # onnxruntime's errors have no common base
         raise ImpressLearnError(
             f"onnxruntime cannot run the exported {task.backbone.name} in {dtype}: "
-            f"{_first_line(error)}; verify=False writes it all the same"
+            f"{reason_of(error)}; verify=False writes it all the same"
         ) from error
     # Batch norm over few values magnifies rounding; a wrong operator is off by much more.
     allowed = 1e-1 if dtype in (torch.float16, torch.bfloat16) else 1e-3
@@ -130,9 +130,4 @@ def _one_line(failed: str) -> Iterator[None]:
         raise
     except Exception as error:  # torch and onnxscript raise all kinds
         advice = "learner.export(name), a module, needs no tracing"
-        raise InputError(f"{failed}: {_first_line(error)}; {advice}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    """The first line of an error's message that says anything, or the name of its class."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{failed}: {reason_of(error)}; {advice}") from error

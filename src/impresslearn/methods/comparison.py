@@ -133,7 +133,7 @@ class Comparison:
         return [self._means_table()] if tests is None else [self._means_table(), tests]
 
     def __str__(self) -> str:
-        return "\n\n".join(table.text(80) for table in self.tables())
+        return "\n\n".join(table.text() for table in self.tables())
 
     def _repr_html_(self) -> str:
         return "\n".join(table.html() for table in self.tables())

@@ -53,17 +53,14 @@ def solve(
     - batched: whether to solve up to `max_parallel_tasks` at a time, which `progress` shows
       together.
     """
-    left, most, alone = list(keys), 0, 0
+    left = list(keys)
+    most = max_parallel_tasks(problem(left[0])) if batched and len(left) > 1 else 1
     while left:
-        if alone or not batched or len(left) == 1 or most == 1:
+        most = min(most, len(left))
+        if most == 1:
             training, trainable = problem(left[0])
             yield left.pop(0), (training, trainable), training.fit(trainable)
-            alone = max(0, alone - 1)
             continue
-        most = most or max_parallel_tasks(problem(left[0]))
-        if most == 1:
-            continue
-        most = min(most, len(left))
         try:
             problems = [problem(key) for key in left[:most]]
             results = _fit_together(problems, progress)
@@ -72,7 +69,7 @@ def solve(
             continue
         except Exception:  # networks and data are the user's and may raise anything
             # One by one says which of them fails, if any does: vmap refuses some networks.
-            alone = most
+            most = 1
             continue
         for solved, result in zip(problems, results, strict=True):
             yield left.pop(0), solved, result
