@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -37,7 +36,7 @@ from impresslearn.store.tasks import (
     to_json,
     unknown_task,
 )
-from impresslearn.tables import Table, table_of
+from impresslearn.tables import table_of
 
 SHOWN = 50  # tasks in the table of a notebook
 DECODED_TASKS = 4096  # tasks that are kept decoded
@@ -317,8 +316,8 @@ class TaskTable(Mapping[str, TaskInfo]):
             for task in islice(self.all(), SHOWN)
         ]
         more = len(self) - len(shown)
-        cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
-        return (replace(cells, note=f"and {more:,} more") if more else cells).html()
+        note = f"and {more:,} more" if more else ""
+        return table_of(shown, note=note if shown else "no task as yet").html()
 
     def stored(self, name: str) -> StoredTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
