@@ -234,7 +234,7 @@ def _vertical(values: Sequence[float], key: str, title: str, log_error: bool) ->
 
 
 def _pixels(spots: list[Any], key: str, axis: Any, log: bool, onto: tuple[int, int]) -> Any:
-    """Where spots lie on an axis."""
+    """The positions of spots along an axis, in pixels."""
     place = np.log if log else np.asarray
     values = [spot[key] for spot in spots]
     return np.interp(place(values), place(axis["scale"]["domain"]), onto)

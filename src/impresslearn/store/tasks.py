@@ -194,7 +194,7 @@ def task_row(
 ) -> TaskRow:
     """A learned task as a row, as yet without its norm statistics and its profile.
 
-    mask_bytes: the coded size of its own mask.
+    mask_bytes: the coded size of the task's mask.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     recipe, metrics = dict(how_learned), dict(run.metrics)
