@@ -229,7 +229,9 @@ def _write(database: Database, path: str | os.PathLike, place: Path, overwrite: 
         raise StoreError(f"cannot write {path}: {reason_of(error)}") from None
 
 
-def compact_store(path: str | os.PathLike, versions: int | None = None) -> tuple[int, int]:
+def compact_store(
+    path: str | os.PathLike, timeout: float = 60.0, versions: int | None = None
+) -> tuple[int, int]:
     """Gives back the room of removed tasks. Returns the file's bytes before and after.
 
     - versions: how many versions of a task are kept, the present one among them; None for all.
@@ -237,7 +239,7 @@ def compact_store(path: str | os.PathLike, versions: int | None = None) -> tuple
     Raises StoreError while another process has the file open, and without room for about twice the
     size of the file, which SQLite needs for a while.
     """
-    with closing(Database(path)) as database:
+    with closing(Database(path, timeout=timeout)) as database:
         before = os.path.getsize(path)
         with database.transaction():
             if versions is not None:
