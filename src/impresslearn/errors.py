@@ -2,7 +2,7 @@
 
 They derive from the built-in error of the same meaning, so `except ValueError` works too; the
 command line prints the line and exits with the class's `exit_status`. A label or a file's name may
-hold anything: what is shown goes through `visible`.
+hold anything: all that is shown goes through `visible`.
 """
 
 import sys

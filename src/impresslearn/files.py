@@ -80,7 +80,8 @@ def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
 
 def reason_of(error: BaseException) -> str:
     """What went wrong, in one line: the system's words where it has some."""
-    line = str(getattr(error, "strerror", None) or error).split("\n", 1)[0].partition(" <_io.")[0]
+    text = str(getattr(error, "strerror", None) or error).strip()
+    line = text.split("\n", 1)[0].partition(" <_io.")[0]
     return line.rpartition("C error: ")[2] or type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""The library's two kinds of Altair charts, their look, and pictures of them.
+"""The library's two kinds of Altair charts, and their look.
 
 Import this module inside functions: Altair takes a second to import.
 """
@@ -234,7 +234,7 @@ def _vertical(values: Sequence[float], key: str, title: str, log_error: bool) ->
 
 
 def _pixels(spots: list[Any], key: str, axis: Any, log: bool, onto: tuple[int, int]) -> Any:
-    """Where spots lie on an axis."""
+    """The positions of spots along an axis, in pixels."""
     place = np.log if log else np.asarray
     values = [spot[key] for spot in spots]
     return np.interp(place(values), place(axis["scale"]["domain"]), onto)
@@ -327,14 +327,6 @@ def heatmap(
     chart = alt.layer(*layers).properties(width=width * len(columns), height=height * len(lines))
     chart.title = {"text": title}
     return chart
-
-
-def picture(chart: Any) -> str:
-    """A chart as SVG, without a browser."""
-    import vl_convert
-
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    return vl_convert.vegalite_to_svg(chart.to_dict(validate=False), version)
 
 
 def _label(key: str) -> str:

@@ -1,4 +1,4 @@
-"""Numbers and tables for people: as text, HTML and LaTeX.
+"""Numbers and tables for people: as text and HTML.
 
 The name of a column decides how its values are printed: `format_value("bytes_per_task", 33275)`
 gives "33.3 kB". This file imports no torch, so that commands start quickly.
@@ -14,6 +14,7 @@ from typing import Any
 from impresslearn.errors import visible
 
 ABSENT = "–"
+WIDTH = 80  # columns of a terminal
 UNITS = ("B", "kB", "MB", "GB")
 # Patterns of column names; any other number is printed with four digits.
 KINDS = {
@@ -22,22 +23,6 @@ KINDS = {
     "bytes": r"bytes(_.*)?|.*_bytes",
     "seconds": r"seconds(_.*)?|.*_seconds",
     "probability": r"(.*_)?p_value|p_holm",
-}
-LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "→": r"$\rightarrow$",
-    "–": "--",
-    "α": r"$\alpha$",
-    "λ": r"$\lambda$",
 }
 
 
@@ -132,11 +117,8 @@ class Table:
     title: str = ""
     note: str = ""
 
-    def text(self, width: int = 80) -> str:
-        """Columns of equal width, the title above and the note below.
-
-        - width: characters per line of title and note; headings wrap between words
-        """
+    def text(self) -> str:
+        """Columns of equal width, the title above and the note below; headings wrap at words."""
         headings, limits = [], []
         for place, heading in enumerate(self.header):
             limit = max(map(len, [*heading.split(), *(row[place] for row in self.rows)]), default=1)
@@ -145,11 +127,11 @@ class Table:
         depth = max(map(len, headings), default=0)
         # Headings of fewer lines stand at the bottom, next to their column.
         padded = [[""] * (depth - len(lines)) + lines for lines in headings]
-        lines = [textwrap.fill(self.title, width)] if self.title else []
+        lines = [textwrap.fill(self.title, WIDTH)] if self.title else []
         lines += [self._line(row, limits) for row in zip(*padded, strict=True)]
         lines.append("-" * (sum(limits) + 2 * (len(limits) - 1)))
         lines += [self._line(row, limits) for row in self.rows]
-        return "\n".join([*lines, textwrap.fill(self.note, width)] if self.note else lines)
+        return "\n".join([*lines, textwrap.fill(self.note, WIDTH)] if self.note else lines)
 
     def _line(self, row: Sequence[str], limits: Sequence[int]) -> str:
         cells = []
@@ -170,18 +152,6 @@ class Table:
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
         return f"{title}<table><thead>{lines[0]}</thead>\n<tbody>{body}</tbody></table>{note}"
 
-    def latex(self) -> str:
-        r"""The table in LaTeX for the package booktabs, title and note as its caption."""
-        caption = in_latex(": ".join(part for part in (self.title, self.note) if part))
-        columns = "".join("r" if right else "l" for right in self.numeric)
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
-        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-        for row in (self.header, *self.rows):
-            lines.append(" & ".join(map(in_latex, row)) + r" \\")
-            if row is self.header:
-                lines.append(r"\midrule")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
-
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", note: str = "") -> Table:
     """Plain rows with the same keys as a table; `format_value` makes their cells."""
@@ -193,8 +163,3 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", note: str = "")
         title=title,
         note=note,
     )
-
-
-def in_latex(text: str) -> str:
-    """Text that LaTeX shows as it is."""
-    return "".join(LATEX_SIGNS.get(sign, sign) for sign in " ".join(text.split()))

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 from benchmarks.jobs import Cache, JobContext, in_order, run_jobs
 from benchmarks.records import read_record, read_records
-from benchmarks.report import STYLES, charts_of
+from benchmarks.report import STYLES, charts_of, picture
 from benchmarks.targets import find_target
 
-from impresslearn.plotting import SERIES, line_chart, log_ticks, picture, places_of, styled
+from impresslearn.plotting import SERIES, line_chart, log_ticks, places_of, styled
 
 RESULTS = Path(__file__).parents[2] / "paper" / "results"
 FIGURES = [

@@ -5,12 +5,11 @@ import json
 import pytest
 
 import impresslearn as il
-from impresslearn.cli import demo
 from toys import invoke, run
 
 
 def test_an_unwritable_folder_is_reported_before_the_work(monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr(il, "evaluate", lambda *_, **__: pytest.fail("it began"))
     (tmp_path / "file").write_text("")
     assert invoke("demo", "--out", tmp_path / "file").exit_code == 2
     assert isinstance(invoke("demo", "--out", tmp_path / "file" / "demo").exception, OSError)

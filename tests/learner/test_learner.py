@@ -10,7 +10,7 @@ import torch
 from impresslearn import Recipe, adapt, streams
 from impresslearn.coefficients.masks import equal_alphas, mix
 from impresslearn.errors import NotLearnedWarning, TrainingError
-from impresslearn.store import Store
+from impresslearn.store.store import Store
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused, same
 
 LABEL_SETS = {  # labels, and the bytes that a task keeps for them

@@ -185,7 +185,7 @@ def namespace() -> dict[str, Any]:
 
     from impresslearn.export import export_task
     from impresslearn.integrations.peft import ImpressConfig
-    from impresslearn.serve import ServeSettings, create_app
+    from impresslearn.serve import create_app
     from impresslearn.streams.torchvision import import_extra
 
     X, Y = blobs()
@@ -193,7 +193,7 @@ def namespace() -> dict[str, Any]:
     learner = il.ImpressLearner(small_network(), progress=False, **QUIET)
     learner.learn_basis("digits", data).learn_task("letters", data).add_random_masks(1)
     write_files(learner)
-    app = create_app("shop.impress", ServeSettings())
+    app = create_app("shop.impress")
     client = TestClient(app, raise_server_exceptions=False)
 
     def answer(reply: Any) -> None:
@@ -230,7 +230,7 @@ def namespace() -> dict[str, Any]:
         "opened": il.open_store("shop.impress", readonly=True, progress=False),
         "compared": il.compare({"a": make}, tasks, progress=False),
         "get": lambda path: answer(client.get(path)), "post": post,
-        "export_task": export_task, "create_app": create_app, "ServeSettings": ServeSettings,
+        "export_task": export_task, "create_app": create_app,
         "get_peft_model": import_extra("peft", "PEFT").get_peft_model,
         "ImpressConfig": ImpressConfig, "pandas": pandas, "threads": ThreadPoolExecutor(1),
     }  # fmt: skip

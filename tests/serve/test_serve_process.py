@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from conftest import INPUTS, npy
-from impresslearn.serve import ServeSettings, run_server
+from impresslearn.serve import run_server
 from toys import refused, run
 
 PATH = "/predict?task=new%200"
@@ -148,13 +148,14 @@ def test_workers_answer_alike_and_one_that_dies_is_replaced(store, direct):
 def test_every_option_arrives_and_defaults_are_the_librarys(store, monkeypatch):
     calls = []
 
-    def run_server(_, settings, host, port, workers, app):
-        calls.append((settings, host, port, workers))
+    def served(_, **settings):
+        calls.append({**settings, "app": None})
 
-    monkeypatch.setattr("impresslearn.serve.run_server", run_server)
+    monkeypatch.setattr("impresslearn.serve.run_server", served)
     monkeypatch.setenv("IMPRESSLEARN_TOKEN", "x")
     run("serve", store)
     changes = "--host 127.0.0.2 --port 9 --token abc --max-bytes 5 --workers 3"
     run("serve", store, *changes.split())
-    assert calls[0] == (ServeSettings(token="x"), "127.0.0.1", 8000, 1)
-    assert calls[1:] == [(ServeSettings(token="abc", max_bytes=5), "127.0.0.2", 9, 3)]
+    usual = {**run_server.__kwdefaults__, "token": "x"}
+    given = {"host": "127.0.0.2", "port": 9, "token": "abc", "max_bytes": 5, "workers": 3}
+    assert calls == [usual, {**given, "app": None}]

@@ -5,20 +5,19 @@ from fastapi.testclient import TestClient
 
 from conftest import problem, request
 from impresslearn.errors import StoreError
-from impresslearn.serve import ServeSettings, create_app
+from impresslearn.serve import create_app
 
 
 @pytest.fixture(scope="module")
 def guarded(direct):
     """An app for whoever has the token s3cret."""
     headers = {"Authorization": "Bearer s3cret"}
-    with TestClient(create_app(direct, ServeSettings(token="s3cret")), headers=headers) as client:
+    with TestClient(create_app(direct, token="s3cret"), headers=headers) as client:
         yield client
 
 
 @pytest.mark.parametrize("path", ["/tasks", "/task?name=new%200", "/predict", "/infer"])
 def test_without_the_token_only_health_and_the_documentation_answer(guarded, path):
-    assert "s3cret" not in repr(ServeSettings(token="s3cret"))
     method = "POST" if path in ("/predict", "/infer") else "GET"
     for token in ("", "Bearer", "Bearer wrong", "Basic s3cret", "Bearer é"):
         answer = guarded.request(method, path, headers={"Authorization": token.encode("latin1")})

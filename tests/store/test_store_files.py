@@ -10,8 +10,8 @@ from storekit import digest, digests, files, hasty, reports, small_learner, sql,
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import compact_store, describe_store
 from impresslearn.store.database import Database
+from impresslearn.store.store_files import compact_store, describe_store
 from toys import blobs, quick_learner, refused
 
 

@@ -11,7 +11,7 @@ from storekit import FULL, digests, files, hasty, reports, sql, until, version_d
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import compact_store
+from impresslearn.store.store_files import compact_store
 from toys import blobs, lenet, quick_learner, refused
 
 SEQUENCES = 1000 if FULL else 12

@@ -14,7 +14,7 @@ from impresslearn.errors import TasksFailedError, visible
 from impresslearn.tables import format_value, size
 
 if TYPE_CHECKING:
-    from impresslearn.store import TaskInfo
+    from impresslearn.store.tasks import TaskInfo
 
 MERGED = 1000  # tasks in a transaction
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
@@ -28,7 +28,7 @@ def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None
 
     Example: impresslearn tasks shops.impress
     """
-    from impresslearn.store import list_tasks
+    from impresslearn.store.store_files import list_tasks
 
     rows = map(_facts, list_tasks(store, task))
     if as_json:
@@ -44,7 +44,7 @@ def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
 
     Example: impresslearn info shops.impress oslo
     """
-    from impresslearn.store import describe_store, list_tasks
+    from impresslearn.store.store_files import describe_store, list_tasks
 
     if task is None:
         facts = describe_store(store)
@@ -118,7 +118,7 @@ def backup(
 
     Example: impresslearn backup shops.impress monday.impress
     """
-    from impresslearn.store import backup_store
+    from impresslearn.store.store_files import backup_store
 
     backup_store(store, copy, overwrite=overwrite)
     echo(f"{copy}: a copy of {store}")
@@ -171,7 +171,7 @@ def diff(
 
     Example: impresslearn diff monday.impress tuesday.impress
     """
-    from impresslearn.store import diff_stores
+    from impresslearn.store.store_files import diff_stores
 
     found = diff_stores(first, second)
     if as_json:
@@ -195,7 +195,7 @@ def compact(
 
     Example: impresslearn compact shops.impress --versions 2
     """
-    from impresslearn.store import compact_store
+    from impresslearn.store.store_files import compact_store
 
     before, after = compact_store(store, versions=versions)
     echo(f"{store}: {size(before)} before, {size(after)} now")

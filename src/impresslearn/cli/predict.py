@@ -135,14 +135,14 @@ def serve(
 
     Example: impresslearn serve shops.impress --port 8000
     """
-    from impresslearn.serve import ServeSettings, run_server
+    from impresslearn.serve import run_server
 
-    settings = ServeSettings(token, max_bytes)
     with shared.open_learner(store, module, readonly=True) as learner:
         # Several workers are new processes, which inherit this and open the store themselves.
         os.environ[WORKER] = json.dumps([str(store), module, token, max_bytes])
         maker = f"{__name__}:worker_app"
-        run_server(learner, settings, host=host, port=port, workers=workers, app=maker)
+        options: dict[str, Any] = {"host": host, "port": port, "workers": workers, "app": maker}
+        run_server(learner, token=token, max_bytes=max_bytes, **options)
 
 
 def _end_with(sentinel: int) -> None:
@@ -157,11 +157,11 @@ def worker_app() -> "FastAPI":
     """The application of one of several processes of `serve`."""
     from multiprocessing import parent_process
 
-    from impresslearn.serve import ServeSettings, create_app
+    from impresslearn.serve import create_app
 
-    store, module, *given = json.loads(os.environ[WORKER])
+    store, module, token, max_bytes = json.loads(os.environ[WORKER])
     if parent := parent_process():
         Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
     # Closed with its process.
     learner = shared.open_learner(Path(store), module, readonly=True)
-    return create_app(learner, ServeSettings(*given))
+    return create_app(learner, token=token, max_bytes=max_bytes)

@@ -18,13 +18,11 @@ import typer
 from impresslearn.errors import InputError, visible
 from impresslearn.errors import print_line as info
 from impresslearn.files import reason_of
+from impresslearn.tables import WIDTH
 
 if TYPE_CHECKING:
     from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
-
-
-WIDTH = 80  # columns of a terminal
 
 
 def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:

@@ -15,7 +15,7 @@ from impresslearn.checks import check_kind, imported
 from impresslearn.data import Inputs
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.export.module import ExportedTask, TaskModel
-from impresslearn.files import check_place, write_file
+from impresslearn.files import check_place, reason_of, write_file
 
 
 def export_task(
@@ -42,10 +42,6 @@ def export_task(
     check_place(path)
     if os.path.splitext(path)[1].lower() != ".onnx":
         raise InputError(f"the path of an export must end in .onnx, got {path}")
-    return write_file(path, _onnx(task, example, verify))
-
-
-def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
     for package in ("onnx", "onnxscript"):
         imported(package, f"exporting to ONNX needs {package}", "onnx")
     inputs = task.example_inputs(example)
@@ -67,7 +63,7 @@ def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
         model = translated.model_proto.SerializeToString()
     if verify and find_spec("onnxruntime") is not None:
         _verify(task, module, translated, inputs)
-    return model
+    return write_file(path, model)
 
 
 @torch.no_grad()
@@ -92,7 +88,7 @@ def _verify(
     except Exception as error:  # onnxruntime's errors have no common base
         raise ImpressLearnError(
             f"onnxruntime cannot run the exported {task.backbone.name} in {dtype}: "
-            f"{_first_line(error)}; verify=False writes it all the same"
+            f"{reason_of(error)}; verify=False writes it all the same"
         ) from error
     # Batch norm over few values magnifies rounding; a wrong operator is off by much more.
     allowed = 1e-1 if dtype in (torch.float16, torch.bfloat16) else 1e-3
@@ -134,9 +130,4 @@ def _one_line(failed: str) -> Iterator[None]:
         raise
     except Exception as error:  # torch and onnxscript raise all kinds
         advice = "learner.export(name), a module, needs no tracing"
-        raise InputError(f"{failed}: {_first_line(error)}; {advice}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    """The first line of an error's message that says anything, or the name of its class."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{failed}: {reason_of(error)}; {advice}") from error

@@ -60,13 +60,6 @@ def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def _prefetch(builder: Any, address: Any) -> None:
-    """Asks for the cache line at an address that may lie past the end of the bits."""
-    read, keep, data = (_INDEX(value) for value in (0, 3, 1))
-    place = _pointer(builder, address, ir.IntType(8))
-    _call(builder, "llvm.prefetch.p0", ir.VoidType(), place, read, keep, data)
-
-
 def _load(builder: Any, address: Any, lanes: Any = ALL) -> Any:
     """Sixteen floats; only the lanes of a predicate are read, the others are zero."""
     place, name = _pointer(builder, address, FLOATS), "llvm.masked.load.v16f32.p0"
@@ -105,8 +98,10 @@ def _for_tiles(builder: Any, fan_in: Any, emit: Callable[[Any, int, Any], None])
 def _mask_row(builder: Any, bits: Any, first: Any, words: int, offset: Any) -> Any:
     """The address of the bits of a tile under the mask at an offset."""
     row = builder.add(_offset(builder, bits, first, 2), offset)
-    if words == TILES[0]:
-        _prefetch(builder, _offset(builder, row, PREFETCH_AHEAD))
+    if words == TILES[0]:  # the cache line that is asked for may lie past the end of the bits
+        ahead = _pointer(builder, _offset(builder, row, PREFETCH_AHEAD), ir.IntType(8))
+        read, keep, data = _INDEX(0), _INDEX(3), _INDEX(1)
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), ahead, read, keep, data)
     return row
 
 

@@ -46,11 +46,12 @@ from impresslearn.networks import Backbone, create_backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, labels_of
-from impresslearn.store import CACHE_BYTES, Store, TaskInfo, TaskTable, save_file
 from impresslearn.store.encoded import EncodedTask, OnConflict, commit_encoded, encode_tasks
 from impresslearn.store.mixed_batch import mixed_logits
-from impresslearn.store.store_files import WeightStorage
-from impresslearn.store.tasks import ROLES
+from impresslearn.store.rows import TaskTable
+from impresslearn.store.store import CACHE_BYTES, Store
+from impresslearn.store.store_files import WeightStorage, save_file
+from impresslearn.store.tasks import ROLES, TaskInfo
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 

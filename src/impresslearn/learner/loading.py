@@ -17,7 +17,8 @@ from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.presets import restored_settings
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.store import CACHE_BYTES, open_file
+from impresslearn.store.store import CACHE_BYTES
+from impresslearn.store.store_files import open_file
 
 DEFAULT_BACKBONE = "lenet_300_100"
 

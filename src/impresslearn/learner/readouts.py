@@ -43,8 +43,8 @@ from impresslearn.learner.presets import LearnerSettings
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import TrainingData, are_pixels, some_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
-from impresslearn.store import Store, StoredTask
-from impresslearn.store.tasks import label_map_bytes
+from impresslearn.store.store import Store
+from impresslearn.store.tasks import StoredTask, label_map_bytes
 from impresslearn.training.batched import Problem
 from impresslearn.training.loop import FitResult, with_head
 

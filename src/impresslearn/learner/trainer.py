@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ from impresslearn.networks.inputs import (
     training_examples,
 )
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.store import Store
+from impresslearn.store.store import Store
 from impresslearn.store.tasks import TrainingRun
 from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve, stacks
@@ -112,11 +111,9 @@ class Trainer:
             return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
         masks, recipes = {}, {}
-        # The first mask is then trained alone. `solve` makes the other problems after it has ended.
-        first = 1 if self._gathers_statistics else 0
-        solved = chain(
-            solve(seeds[:first], problem), solve(seeds[first:], problem, batched, progress)
-        )
+        # They are then trained one by one: `solve` makes each problem after the last has ended.
+        batched = batched and not self._gathers_statistics
+        solved = solve(seeds, problem, batched, progress)
         for name, (seed, (training, trainable), result) in zip(names, solved, strict=True):
             masks[name], head = trainable.result()
             how = {"seed": seed, "sparsity": settings.sparsity, "allocation": settings.allocation}

@@ -132,12 +132,8 @@ class Comparison:
         tests = self._tests_table()
         return [self._means_table()] if tests is None else [self._means_table(), tests]
 
-    def to_latex(self) -> str:
-        """The tables in LaTeX, for the package booktabs."""
-        return "\n\n".join(table.latex() for table in self.tables())
-
     def __str__(self) -> str:
-        return "\n\n".join(table.text(80) for table in self.tables())
+        return "\n\n".join(table.text() for table in self.tables())
 
     def _repr_html_(self) -> str:
         return "\n".join(table.html() for table in self.tables())

@@ -184,7 +184,7 @@ class Evaluation:
         return table_of(shown, note="; ".join(facts))
 
     def __str__(self) -> str:
-        return self.table().text(80)
+        return self.table().text()
 
     def _repr_html_(self) -> str:
         return self.table().html()
@@ -360,7 +360,7 @@ class ClassIncremental:
         return table_of([*self.rows, total | self.summary()])
 
     def __str__(self) -> str:
-        return self.table().text(80)
+        return self.table().text()
 
     def _repr_html_(self) -> str:
         return self.table().html()

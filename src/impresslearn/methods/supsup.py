@@ -25,7 +25,7 @@ from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head
 from impresslearn.networks import Backbone
-from impresslearn.store import TaskTable
+from impresslearn.store.rows import TaskTable
 from impresslearn.store.tasks import check_new_name
 from impresslearn.training.loop import Recipe, Trainable, Weights
 

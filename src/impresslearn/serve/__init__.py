@@ -8,7 +8,6 @@ reverse proxy in front.
 from impresslearn.errors import MissingDependencyError
 
 try:
-    from impresslearn.serve.server import ServeSettings as ServeSettings
     from impresslearn.serve.server import create_app as create_app
     from impresslearn.serve.server import run_server as run_server
 except ModuleNotFoundError as error:

@@ -33,7 +33,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 def _give_way() -> None:
     """Lowers the priority of this thread."""
-    if sys.platform == "linux":  # elsewhere a thread has none of its own
+    if sys.platform == "linux":  # elsewhere threads share one priority
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from hmac import compare_digest
 from socket import AF_INET, AF_INET6, create_server
@@ -27,7 +26,7 @@ from torch import Tensor
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from impresslearn import __version__
-from impresslearn.checks import check_integer, check_kind, clear_calls
+from impresslearn.checks import check_integer, clear_calls
 from impresslearn.data import Inputs, Prepared
 from impresslearn.data.text import shown_settings
 from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
@@ -56,6 +55,7 @@ logger = logging.getLogger("impresslearn.serve")
 
 BEARER = HTTPBearer(auto_error=False)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_BYTES = 16 * 1024**2  # of a request's body
 MAX_CONNECTIONS = 128
 MAX_UNREAD = 16 * 1024  # bytes of headers that arrive in parts, or of trailers
 MAX_AHEAD = 16  # requests that a connection sends before the first of them is answered
@@ -72,29 +72,6 @@ Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks t
 Name = Annotated[TaskName, Query(description="The name of a task.")]
 
 
-@clear_calls
-@dataclass(frozen=True)
-class ServeSettings:
-    """The token and the limits of a server.
-
-    - token: requests need the header `Authorization: Bearer TOKEN`, except for /health, /ready and
-      /docs; None lets everybody ask.
-    - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
-
-    Raises InputError for a setting out of range.
-    """
-
-    token: str | None = field(default=None, repr=False)
-    max_bytes: int = 16 * 1024**2
-
-    def __post_init__(self) -> None:
-        check_integer("max_bytes", self.max_bytes, 1)
-        token = "none" if self.token is None else self.token
-        # A header cannot carry other characters.
-        if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
-            raise InputError("token must be one or more printable ASCII characters without spaces")
-
-
 def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
     """The answer; where another file has taken the store's place, from that one."""
 
@@ -104,7 +81,16 @@ def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return answer(self, *given, **named)
         except StoreReplacedError:
-            self.reopen(learner)
+            with self.reopening:
+                if self.learner is learner:  # unless another thread was faster
+                    self.learner = open_store(
+                        str(learner._store.database.path),
+                        module=None if learner.backbone.spec else learner.backbone.module,
+                        device=learner.backbone.device,
+                        cache_bytes=learner.cache_bytes,
+                        readonly=True,
+                        progress=False,
+                    )
             return answer(self, *given, **named)
 
     return answered
@@ -115,20 +101,7 @@ class Service:
 
     def __init__(self, learner: ImpressLearner) -> None:
         self.learner = learner
-        self._reopening = threading.Lock()
-
-    def reopen(self, learner: ImpressLearner) -> None:
-        """Opens the file that has taken the place of a learner's, unless a thread was faster."""
-        with self._reopening:
-            if self.learner is learner:
-                self.learner = open_store(
-                    str(learner._store.database.path),
-                    module=None if learner.backbone.spec else learner.backbone.module,
-                    device=learner.backbone.device,
-                    cache_bytes=learner.cache_bytes,
-                    readonly=True,
-                    progress=False,
-                )
+        self.reopening = threading.Lock()
 
     @_of_present_file
     def gauges(self) -> dict[str, int]:
@@ -270,25 +243,32 @@ class Service:
         return Predictions(labels=labels, confidences=confidences, versions=versions, logits=shown)
 
 
+@clear_calls
 def create_app(
-    source: str | os.PathLike | ImpressLearner, settings: ServeSettings | None = None
+    source: str | os.PathLike | ImpressLearner,
+    *,
+    token: str | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> FastAPI:
     """An application that serves a store or a learner.
 
     - source: the path of a store, which is opened for reading and closed when the
       application shuts down; tasks that other processes learn into it are served at once. Or a
       learner, which must not learn meanwhile.
-    - settings: the defaults of `ServeSettings` if None.
+    - token: requests need the header `Authorization: Bearer TOKEN`, except for /health, /ready and
+      /docs; None lets everybody ask.
+    - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
 
-    Raises StoreError for a store that cannot be opened.
+    Raises InputError for a setting out of range, and StoreError for a store that cannot be opened.
     """
-    settings = settings or ServeSettings()
-    check_kind("settings", settings, ServeSettings)
+    check_integer("max_bytes", max_bytes, 1)
+    # A header cannot carry other characters.
+    if token is not None and not (isinstance(token, str) and re.fullmatch("[!-~]+", token)):
+        raise InputError("token must be one or more printable ASCII characters without spaces")
     learner = source
     if not isinstance(learner, ImpressLearner):
         learner = open_store(learner, readonly=True, progress=False)
     service = Service(learner)
-    token = (settings.token or "").encode()
     # Predictions have their own threads, so that /health and /tasks never wait for them, and they
     # do not wait for inferences.
     predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
@@ -317,7 +297,7 @@ def create_app(
         sent: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
     ) -> None:
         # Compared in constant time, so that answers do not leak how much of a guess is right.
-        if sent is None or not compare_digest(sent.credentials.encode(), token):
+        if sent is None or not compare_digest(sent.credentials.encode(), str(token).encode()):
             line = "a valid token is needed: Authorization: Bearer TOKEN"
             raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
 
@@ -357,7 +337,7 @@ def create_app(
             return compute(item[1]()).model_dump_json()
 
         def together(items: Sequence[Item]) -> list[str | None]:
-            if sum(size for size, _ in items) > settings.max_bytes:
+            if sum(size for size, _ in items) > max_bytes:
                 return [None] * len(items)
             kinds: dict[Hashable, list[int]] = {}
             for number, (_, parsed) in enumerate(items):
@@ -375,7 +355,7 @@ def create_app(
         async def route(request: Request) -> Response:
             if token:
                 await check_token(await BEARER(request))
-            body = await read_body(request, settings.max_bytes)
+            body = await read_body(request, max_bytes)
             # Requests that cannot share a pass are computed one by one, but not parsed again.
             item = len(body), cache(partial(parse, model, request, body))
             if compute_all is None:
@@ -430,8 +410,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
 def run_server(
     source: str | os.PathLike | ImpressLearner,
-    settings: ServeSettings | None = None,
     *,
+    token: str | None = None,
+    max_bytes: int = MAX_BYTES,
     host: str = "127.0.0.1",
     port: int = 8000,
     workers: int = 1,
@@ -439,8 +420,7 @@ def run_server(
 ) -> None:
     """Serves a store or a learner until the process is stopped.
 
-    - source: as in `create_app`.
-    - settings: limits and the token; the defaults of `ServeSettings` if None.
+    - source, token, max_bytes: as in `create_app`.
     - host: the address to listen on; by default only this machine can connect.
     - port: 0 takes a free port, which the log names.
     - workers: processes that answer, each with its own weights in memory and its own /metrics.
@@ -453,15 +433,14 @@ def run_server(
     check_integer("port", port, 0, 2**16)
     if check_integer("workers", workers, 1) > 1 and app is None:
         raise InputError('several workers need app="MODULE:FUNCTION", which makes an application')
-    settings = settings or ServeSettings()
-    own = create_app(source, settings)
+    own = create_app(source, token=token, max_bytes=max_bytes)
     try:  # uvicorn itself tries it only after the application has started
         create_server((host, port), family=AF_INET6 if ":" in host else AF_INET).close()
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         line = f"port {port} is in use; choose another with --port"
         raise InputError(line if taken else f"cannot listen: {reason_of(error)}") from None
-    if settings.token is None and host not in LOOPBACK:
+    if token is None and host not in LOOPBACK:
         line = "no token is set: everybody who reaches %s:%d can ask; set IMPRESSLEARN_TOKEN"
         logger.warning(line, host, port)
     if hasattr(signal, "SIGHUP"):

@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -37,7 +36,7 @@ from impresslearn.store.tasks import (
     to_json,
     unknown_task,
 )
-from impresslearn.tables import Table, table_of
+from impresslearn.tables import table_of
 
 SHOWN = 50  # tasks in the table of a notebook
 DECODED_TASKS = 4096  # tasks that are kept decoded
@@ -177,7 +176,7 @@ class Rows:
             yield MaskInfo(name, source, ones, recipe, coded), packed
 
     def add_masks(self, first: int, masks: Iterable[PackedMask]) -> None:
-        """Writes masks from a position on. Raises InputError for a name that is taken."""
+        """Writes masks from a position on."""
         layers = self.backbone.layers
         for position, mask in enumerate(masks, first):
             info, packed = mask
@@ -189,12 +188,8 @@ class Rows:
                 bits = coded_mask(mask, layers)[0].coded
             recipe = to_json({"ones": list(info.ones), **info.recipe})
             values = (info.name, info.source, recipe, bits, digest)
-            try:
-                query = "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)"
-                self.database.write(query, position, *values, checksum(*values))
-            except sqlite3.IntegrityError:
-                line = f"the bank holds a mask named {info.name!r}; choose another name"
-                raise InputError(line) from None
+            query = "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)"
+            self.database.write(query, position, *values, checksum(*values))
 
     def add_projection(self, projection: Projection) -> int:
         """Writes a projection of features under the next number, and returns that."""
@@ -321,8 +316,8 @@ class TaskTable(Mapping[str, TaskInfo]):
             for task in islice(self.all(), SHOWN)
         ]
         more = len(self) - len(shown)
-        cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
-        return (replace(cells, note=f"and {more:,} more") if more else cells).html()
+        note = f"and {more:,} more" if more else ""
+        return table_of(shown, note=note if shown else "no task as yet").html()
 
     def stored(self, name: str) -> StoredTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""

@@ -140,8 +140,7 @@ class TaskRow:
 
     def same_numbers(self, other: TaskRow) -> bool:
         """Whether another row predicts the same: all is equal but version and history."""
-        parts = ("mask", "num_masks", "form", "coefficients", "statistics", "profile")
-        return all(getattr(self, part) == getattr(other, part) for part in parts)
+        return replace(self, version=other.version, history=other.history) == other
 
     def info(self) -> TaskInfo:
         """The public summary, with every byte counted; it needs no network."""
@@ -195,7 +194,7 @@ def task_row(
 ) -> TaskRow:
     """A learned task as a row, as yet without its norm statistics and its profile.
 
-    mask_bytes: the coded size of its own mask.
+    mask_bytes: the coded size of the task's mask.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     recipe, metrics = dict(how_learned), dict(run.metrics)

@@ -9,6 +9,7 @@ up to rounding.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import torch_seed
-from impresslearn.data import Inputs, TensorBatches
+from impresslearn.data import TensorBatches
 from impresslearn.data.examples import drawing
 from impresslearn.training.loop import (
     FitResult,
@@ -52,17 +53,14 @@ def solve(
     - batched: whether to solve up to `max_parallel_tasks` at a time, which `progress` shows
       together.
     """
-    left, most, alone = list(keys), 0, 0
+    left = list(keys)
+    most = max_parallel_tasks(problem(left[0])) if batched and len(left) > 1 else 1
     while left:
-        if alone or not batched or len(left) == 1 or most == 1:
+        most = min(most, len(left))
+        if most == 1:
             training, trainable = problem(left[0])
             yield left.pop(0), (training, trainable), training.fit(trainable)
-            alone = max(0, alone - 1)
             continue
-        most = most or max_parallel_tasks(problem(left[0]))
-        if most == 1:
-            continue
-        most = min(most, len(left))
         try:
             problems = [problem(key) for key in left[:most]]
             results = _fit_together(problems, progress)
@@ -71,7 +69,7 @@ def solve(
             continue
         except Exception:  # networks and data are the user's and may raise anything
             # One by one says which of them fails, if any does: vmap refuses some networks.
-            alone = most
+            most = 1
             continue
         for solved, result in zip(problems, results, strict=True):
             yield left.pop(0), solved, result
@@ -123,18 +121,20 @@ def stacks(device: torch.device) -> bool:
 def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitResult]:
     training = problems[0][0]
     draws = _Draws(problems)
+    step_losses = [StepLoss(*problem) for problem in problems]
+    losses = partial(_in_turn, step_losses, draws)
     gathers = training.phase.mode == "train" and training.phase.statistics is not None
     plain = isinstance(training.source, TensorBatches) and not gathers and not training.folds
-    can_stack = plain and stacks(training.backbone.device)
-    losses: Any = _Stacked(problems) if can_stack else _OneByOne(problems, draws)
+    if plain and stacks(training.backbone.device):
+        losses, step_losses = partial(_stacked, problems), []
     parameters = list(chain.from_iterable(trainable.parameters for _, trainable in problems))
     quantized = [trainable.quantized for _, trainable in problems]
     if all(quantized):
         quantized[0].join(quantized)
     source = _SideBySide(problems, draws)
     result = fit(parameters, losses, source, training.recipe, training.seed, progress)
-    if not can_stack:  # what gathers norm statistics is not stacked
-        losses.end()
+    for step_loss in step_losses:  # what gathers norm statistics is not stacked
+        step_loss.end()
     final_losses = result.final_losses or [result.final_loss] * len(problems)  # of no step
     return [FitResult(result.steps, loss) for loss in final_losses]
 
@@ -156,41 +156,30 @@ class _Draws:
         self._states[number] = torch.default_generator.get_state()
 
 
-class _OneByOne:
+def _in_turn(
+    step_losses: Sequence[StepLoss], draws: _Draws, inputs: Sequence[Any], targets: Sequence[Tensor]
+) -> Tensor:
     """The losses of all problems, each network computing in turn."""
-
-    def __init__(self, problems: Sequence[Problem], draws: _Draws) -> None:
-        self._step_losses = [StepLoss(training, trainable) for training, trainable in problems]
-        self._draws = draws
-
-    def __call__(self, inputs: Sequence[Tensor | Inputs], targets: Sequence[Tensor]) -> Tensor:
-        losses = []
-        for number, step_loss in enumerate(self._step_losses):
-            with self._draws.of(number):
-                losses.append(step_loss(inputs[number], targets[number]))
-        return torch.stack(losses)
-
-    def end(self) -> None:
-        for step_loss in self._step_losses:
-            step_loss.end()
+    losses = []
+    for number, step_loss in enumerate(step_losses):
+        with draws.of(number):
+            losses.append(step_loss(inputs[number], targets[number]))
+    return torch.stack(losses)
 
 
-class _Stacked:
+def _stacked(
+    problems: Sequence[Problem], inputs: Sequence[Tensor], targets: Sequence[Tensor]
+) -> Tensor:
     """The losses of all problems at once, for a GPU."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self._problems, self._training = problems, problems[0][0]
-
-    def __call__(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        pairs = [trainable.step_weights() for _, trainable in self._problems]
-        networks, costs = zip(*pairs, strict=True)
-        stacked = {}
-        for name in networks[0]:
-            stacked[name] = torch.stack([weights[name] for weights in networks])
-        cost = torch.stack([torch.as_tensor(cost, device=targets[0].device) for cost in costs])
-        losses = torch.vmap(self._training.loss)
-        # Their sum has the gradients of each: the problems share no parameter.
-        return losses(stacked, torch.stack(list(inputs)), torch.stack(list(targets))) + cost
+    pairs = [trainable.step_weights() for _, trainable in problems]
+    networks, costs = zip(*pairs, strict=True)
+    stacked = {}
+    for name in networks[0]:
+        stacked[name] = torch.stack([weights[name] for weights in networks])
+    cost = torch.stack([torch.as_tensor(cost, device=targets[0].device) for cost in costs])
+    losses = torch.vmap(problems[0][0].loss)
+    # Their sum has the gradients of each: the problems share no parameter.
+    return losses(stacked, torch.stack(list(inputs)), torch.stack(list(targets))) + cost
 
 
 class _SideBySide:
