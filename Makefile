@@ -86,7 +86,7 @@ check: lint types test
 $(STAMP):
 	@echo "Installing impresslearn into $(VENV); the first time takes a few minutes"
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	@$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,vision,docs]'
+	@$(RUN) pip install -qq --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,vision,docs]'
 	@echo "$(WANTED)" > $@
 
 clean:
