@@ -73,8 +73,8 @@ dist: $(STAMP)
 # The wheel from another folder, in an environment that never saw the sources but uses the
 # packages of the first one: every public name, the demo, and a store that was made earlier.
 test-wheel: dist
-	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/pip install -qq --disable-pip-version-check --no-deps dist/*.whl
+	rm -rf .venv-wheel && $(PYTHON) -m venv --without-pip .venv-wheel
+	$(RUN) pip --python .venv-wheel/bin/python install -qq --disable-pip-version-check --no-deps dist/*.whl
 	$(VENV)/bin/python -c "import site; print(site.getsitepackages()[0])" > \
 	    "$$(.venv-wheel/bin/python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
 	cd "$$(mktemp -d)" && "$(CURDIR)/.venv-wheel/bin/impresslearn" demo && ls demo && \
