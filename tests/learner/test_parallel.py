@@ -22,7 +22,6 @@ from impresslearn.learner.parallel import CHUNK
 from toys import FEATURES, Data, blobs, few_labels, lenet, mlp
 
 TASKS = 2 * CHUNK + 5
-HERE = Path(__file__)
 
 
 def data_of(number: int, calls: str = "") -> Data:
@@ -147,8 +146,7 @@ def test_workers_train_side_by_side_the_same_bits(executor):
     for _ in range(2):
         backbone = lenet()
         bank = il.random_bank(backbone.layers, 4, 0.5)
-        learner = il.ImpressLearner(backbone, bank=bank, task_recipe=quick, **settings)
-        learners.append(learner)
+        learners.append(il.ImpressLearner(backbone, bank=bank, task_recipe=quick, **settings))
     for name, load in wanted.items():
         learners[0].learn_task(name, load())
     learners[1].learn_tasks(wanted, workers=executor)
@@ -156,7 +154,7 @@ def test_workers_train_side_by_side_the_same_bits(executor):
     assert list(learners[1].tasks_) == list(wanted)
 
 
-PATHS = os.pathsep.join([str(HERE.parent), str(HERE.parents[1]), *filter(None, sys.path)])
+PATHS = os.pathsep.join([*map(str, Path(__file__).parents[:2]), *filter(None, sys.path)])
 DRIVER = """
 import sys
 import impresslearn as il
