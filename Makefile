@@ -34,7 +34,7 @@ test-ci: $(STAMP)
 
 # Everything, with 1,000 random lives of tasks in place of 12, 10,000 damaged copies.
 test-nightly: $(STAMP)
-	$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[examples]'
+	$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[examples,avalanche]'
 	IMPRESSLEARN_FULL_STORE_TESTS=1 OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(PYTEST)
 
 lint: $(STAMP)
