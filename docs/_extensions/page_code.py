@@ -164,7 +164,7 @@ class _Run:
         return done.stdout
 
     def _command(self, block: Block, line: str) -> str:
-        """What an `impresslearn` command prints. A process of its own takes seconds to start."""
+        """What an `impresslearn` command prints; to start a process takes seconds."""
         words = ["bash", "-c", f"printf '%s\\0' {line}"]  # without quotes, patterns replaced
         words = subprocess.run(words, capture_output=True, text=True).stdout.split("\0")[1:-1]
         done = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
