@@ -16,13 +16,12 @@ TASKS = {f"task-{seed}": blobs(seed, count=120) for seed in range(4)}
 
 
 @pytest.fixture(autouse=True)
-def quick_presets(request, monkeypatch):
-    """Presets that train for 60 steps, and few examples held back, but in slow tests."""
-    if request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr(advice_module, "ENOUGH_HELD_BACK", 60)
-        for name, preset in PRESETS.items():
-            quick = replace(preset, task_recipe=QUICK, basis_recipe=QUICK)
-            monkeypatch.setitem(PRESETS, name, quick)
+def quick_presets(monkeypatch):
+    """Presets that train for 60 steps, and few examples held back."""
+    monkeypatch.setattr(advice_module, "ENOUGH_HELD_BACK", 60)
+    for name, preset in PRESETS.items():
+        quick = replace(preset, task_recipe=QUICK, basis_recipe=QUICK)
+        monkeypatch.setitem(PRESETS, name, quick)
 
 
 def advice(tasks=TASKS, backbone=None, budgets=(60, 150), **settings):
