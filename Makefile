@@ -34,7 +34,7 @@ test-ci: $(STAMP)
 
 # Everything, with 1,000 random lives of tasks in place of 12, 10,000 damaged copies.
 test-nightly: $(STAMP)
-	$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[examples]'
+	$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[examples,avalanche]'
 	IMPRESSLEARN_FULL_STORE_TESTS=1 OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(PYTEST)
 
 lint: $(STAMP)
@@ -73,8 +73,8 @@ dist: $(STAMP)
 # The wheel from another folder, in an environment that never saw the sources but uses the
 # packages of the first one: every public name, the demo, and a store that was made earlier.
 test-wheel: dist
-	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/pip install -qq --disable-pip-version-check --no-deps dist/*.whl
+	rm -rf .venv-wheel && $(PYTHON) -m venv --without-pip .venv-wheel
+	$(RUN) pip --python .venv-wheel/bin/python install -qq --disable-pip-version-check --no-deps dist/*.whl
 	$(VENV)/bin/python -c "import site; print(site.getsitepackages()[0])" > \
 	    "$$(.venv-wheel/bin/python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
 	cd "$$(mktemp -d)" && "$(CURDIR)/.venv-wheel/bin/impresslearn" demo && ls demo && \
@@ -86,7 +86,7 @@ check: lint types test
 $(STAMP):
 	@echo "Installing impresslearn into $(VENV); the first time takes a few minutes"
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	@$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,vision,docs]'
+	@$(RUN) pip install -qq --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,vision,docs]'
 	@echo "$(WANTED)" > $@
 
 clean:

@@ -5,7 +5,7 @@ Python blocks share one namespace and one folder with each other and with the co
 | block | what is done with it |
 |---|---|
 | python, {code-cell} | executed and shown with its output |
-| bash | run by bash and shown with its output |
+| bash | run by bash and shown with its output; lines of `impresslearn` alone, in this process |
 | any that begins with a comment that is a file name, `# blobs.py` | written to that file |
 | others, such as text and console | shown only |
 
@@ -33,6 +33,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
+
+from typer.testing import CliRunner
+
+from impresslearn.cli.app import app
 
 BLOCK = re.compile(
     r"^(?:<!-- (?P<order>not run|server): (?P<word>[^\n]+?) -->\n\n?)?"
@@ -145,6 +149,9 @@ class _Run:
         return printed.getvalue()
 
     def _bash(self, block: Block) -> str:
+        lines = block.code.replace("\\\n", " ").splitlines()
+        if all(line.startswith("impresslearn ") for line in lines):
+            return "".join(self._command(block, line) for line in lines)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.code.replace(PORT, self.port)],
             env=self.environment,
@@ -154,6 +161,16 @@ class _Run:
         if done.returncode:
             what = f"{self.page}:{block.line}: status {done.returncode}"
             raise PageError(f"{what}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def _command(self, block: Block, line: str) -> str:
+        """What an `impresslearn` command prints; to start a process takes seconds."""
+        words = ["bash", "-c", f"printf '%s\\0' {line}"]  # without quotes, patterns replaced
+        words = subprocess.run(words, capture_output=True, text=True).stdout.split("\0")[1:-1]
+        done = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
+        if done.exit_code:
+            what = f"{self.page}:{block.line}: {line}: status {done.exit_code}"
+            raise PageError(f"{what}\n{done.output}\n{done.exception}")
         return done.stdout
 
     def _end_server(self) -> None:

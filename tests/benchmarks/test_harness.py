@@ -83,7 +83,7 @@ def test_targets_are_listed_reproduced_and_reported(tmp_path, monkeypatch, capsy
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path):
-    command = [sys.executable, "-m", "benchmarks", "reproduce", "overlap", "--workers", "2"]
+    command = [sys.executable, "-m", "benchmarks", "reproduce", "overlap", "--workers", "1"]
     command += ["--out", str(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     while process.poll() is None and len(list(tmp_path.rglob("*.json"))) < 3:

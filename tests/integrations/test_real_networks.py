@@ -126,7 +126,7 @@ def test_text_in_2_kb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # A worker of pytest sends a warning to the main process, which imports the module of its class: for
 # Avalanche's own classes this imports all of Avalanche there, and fails.
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_both_loops_of_avalanche_have_the_same_accuracy(tmp_path, monkeypatch):
     try:
         import_extra("avalanche", "Avalanche")
