@@ -199,8 +199,7 @@ def by_method(network):
 
 
 def test_rivals_of_single_inputs_have_the_numbers_of_their_record():
-    rows = by_method("efficientnet")
-    ours = rows["ImpressLearn"]
+    ours = (rows := by_method("efficientnet"))["ImpressLearn"]
     for start, names in SINGLE_INPUTS.items():
         rivals = [rows[name] for name in names]
         apart = [records.signed(100 * (ours["class_il"] - row["class_il"])) for row in rivals]
@@ -229,8 +228,7 @@ def in_all(row):
     return f"{records.percent(row['class_il'])}, {records.size(row['state_bytes'])}"
 
 
-def test_no_rival_is_above_ours_on_the_front_page():
-    """In the chart below its table."""
+def test_no_method_is_above_ours_in_the_chart_of_the_front_page():
     marks = {}
     for row in rows_of("image-network", **ON_IMAGES):
         mark = row["method"], row["setting"], row.get("budget")

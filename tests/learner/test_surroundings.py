@@ -11,6 +11,7 @@ from test_stages import learner_of as staged
 from test_stages import rings, turned
 
 import impresslearn as il
+from impresslearn.learner.advice import CANDIDATES, Advice, Trial
 from toys import BASELINES, QUICK, ConvNet, Pairs, blobs, lenet, pictures, quick_learner
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
@@ -46,13 +47,18 @@ def test_methods_are_copied_and_sent(name):
         assert list(method.tasks_) == ["a"]
 
 
+def advice(learner):
+    trial = Trial(CANDIDATES[0], 300, 0.0, learner, [0.9], [59], 20)
+    return Advice({300: trial}, 300, (trial,), {}, {"a": blobs(1)}, {})
+
+
 RESULTS = {
     "Comparison": lambda learner: il.compare(
         {"ours": lambda seed: quick_learner(lenet()).add_random_masks(3)},
         {name: (blobs(1), blobs(1)) for name in "ab"},
         progress=False,
     ),
-    "Advice": lambda learner: il.advise({"a": blobs(1)}, lenet(), max_seconds=6),
+    "Advice": advice,
     "MaskBank": lambda learner: learner.bank_,
     "TaskGuess": lambda learner: learner.infer_task(blobs(1)[0][:8]),
     "export": lambda learner: learner.export("a"),
