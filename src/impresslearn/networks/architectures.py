@@ -147,17 +147,21 @@ def resnet50(num_classes: int, norm: str, *, width: int = 64, in_channels: int =
     return _resnet((3, 4, 6, 3), num_classes, norm, width, in_channels, imagenet=True)
 
 
-def resnet20(num_classes: int, *, width: int = 16, in_channels: int = 3) -> ResNet:
-    """ResNet-20 for CIFAR-10: 20 maskable layers, 268,336 weights for 10 classes at width 16."""
+def resnet20(
+    num_classes: int, *, width: int = 16, in_channels: int = 3, depth: int = 3
+) -> ResNet:
+    """ResNet-20 for CIFAR-10: 20 maskable layers, 268,336 weights for 10 classes at width 16.
+
+    - depth: blocks in each of the three stages; with 5 it is a ResNet-32.
+    """
     channels = width = check_integer("width", width, 1)
     in_channels = check_integer("in_channels", in_channels, 1)
+    depth = check_integer("depth", depth, 1)
     stages = {}
     for number, (out, stride) in enumerate([(width, 1), (2 * width, 2), (4 * width, 2)], 1):
-        stages[f"layer{number}"] = nn.Sequential(
-            ResidualBlock(channels, [(3, out, stride), (3, out, 1)], None),
-            ResidualBlock(out, [(3, out, 1)] * 2, None),
-            ResidualBlock(out, [(3, out, 1)] * 2, None),
-        )
+        first = ResidualBlock(channels, [(3, out, stride), (3, out, 1)], None)
+        others = [ResidualBlock(out, [(3, out, 1)] * 2, None) for _ in range(depth - 1)]
+        stages[f"layer{number}"] = nn.Sequential(first, *others)
         channels = out
     return ResNet(
         in_channels,
