@@ -16,7 +16,6 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
-import vl_convert
 
 from benchmarks.analysis import chosen, groups_of, mean_of, tables_of
 from benchmarks.records import Record
@@ -30,6 +29,7 @@ from impresslearn.plotting import (
     SERIES,
     line_chart,
     mark_of,
+    picture,
     places_of,
     styled,
 )
@@ -54,12 +54,6 @@ def write_figures(records: Sequence[Record], folder: Path) -> list[Path]:
             name = f"{record['target']}-{number}-{words}".rstrip("-")
             written.append(write_file(folder / f"{name}.svg", picture(chart)))
     return written
-
-
-def picture(chart: Any) -> str:
-    """A chart as SVG, without a browser."""
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    return vl_convert.vegalite_to_svg(chart.to_dict(validate=False), version)
 
 
 def tables_text(record: Record) -> str:

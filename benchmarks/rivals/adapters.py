@@ -321,10 +321,9 @@ def round_adapter(
         below.append((largest_logits[..., :1] - largest_logits[..., 1:]).flatten())
     if logits:
         around_middle.append(torch.cat(below))
-    columns, layouts = around_zero + around_middle, []
-    for place, column in enumerate(columns):
-        around_one = place >= len(around_zero)
-        layouts.append(TensorLayout(str(place), tuple(column.shape), around_one))
+    columns = around_zero + around_middle
+    layouts = [TensorLayout("", tuple(column.shape)) for column in around_zero]
+    layouts += [TensorLayout("", tuple(column.shape), True) for column in around_middle]
     values, size = rounded_tensors(columns, precision, layouts, largest=largest)
     for column, value in zip(columns, values, strict=True):
         column.copy_(value)

@@ -11,12 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.rivals.adapters import adapter
-from impresslearn.coefficients.quantisation import (
-    Grid,
-    TensorLayout,
-    best_steps,
-    rounded_tensors,
-)
+from impresslearn.coefficients.quantisation import Grid, TensorLayout, best_steps, rounded_tensors
 from impresslearn.errors import InputError
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import SCALE, FineTuning, rounded_numbers

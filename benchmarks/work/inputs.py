@@ -90,10 +90,11 @@ def load_backbone(settings: Mapping[str, Any], place: JobContext) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
     With weights, an .npz file among the data, it is a trained ResNet-20: num_classes, width and
-    depth are its sizes, norm and head go to `adapt`. With package, it is a network of `packaged`. blocks are
-    the names of the blocks that the last layer reads, True for all of them.
+    depth are its sizes, norm and head go to `adapt`. With package, it is a network of `packaged`.
+    blocks are the names of the blocks that the last layer reads, True for all of them.
     """
-    # Inputs are RGB in [0, 1] minus (0.485, 0.456, 0.406) over (0.229, 0.224, 0.225).
+    # The arrays are the parameters and running statistics, by name; inputs are RGB in [0, 1] minus
+    # (0.485, 0.456, 0.406) over (0.229, 0.224, 0.225).
     named = json.dumps(dict(settings["backbone"]), sort_keys=True)
     data = place.data if "weights" in settings["backbone"] else ""
     return _backbone(named, place.device, data)
@@ -195,10 +196,7 @@ def _backbone(settings: str, device: str, data: str) -> Backbone:
     if "weights" in named:
         path = Path(data) / named["weights"]
         if not path.is_file():
-            raise MissingDataError(
-                f"no {path}: convert resnet20-12fca82f or resnet32-d509ac18 of "
-                f"akamaster/pytorch_resnet_cifar10 to .npz, one array per parameter"
-            )
+            raise MissingDataError(f"no {path}: put resnet20-12fca82f or resnet32-d509ac18 there")
         with np.load(path, allow_pickle=False) as archive:
             state = {name: torch.from_numpy(archive[name]) for name in archive.files}
         sizes = {key: named[key] for key in ("width", "depth") if key in named}

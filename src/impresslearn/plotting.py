@@ -1,4 +1,4 @@
-"""The library's two kinds of Altair charts, and their look.
+"""The library's two kinds of Altair charts, their look, and pictures of them.
 
 Import this module inside functions: Altair takes a second to import.
 """
@@ -327,6 +327,14 @@ def heatmap(
     chart = alt.layer(*layers).properties(width=width * len(columns), height=height * len(lines))
     chart.title = {"text": title}
     return chart
+
+
+def picture(chart: Any) -> str:
+    """A chart as SVG, without a browser."""
+    import vl_convert
+
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    return vl_convert.vegalite_to_svg(chart.to_dict(validate=False), version)
 
 
 def _label(key: str) -> str:

@@ -147,9 +147,7 @@ def resnet50(num_classes: int, norm: str, *, width: int = 64, in_channels: int =
     return _resnet((3, 4, 6, 3), num_classes, norm, width, in_channels, imagenet=True)
 
 
-def resnet20(
-    num_classes: int, *, width: int = 16, in_channels: int = 3, depth: int = 3
-) -> ResNet:
+def resnet20(num_classes: int, *, width: int = 16, in_channels: int = 3, depth: int = 3) -> ResNet:
     """ResNet-20 for CIFAR-10: 20 maskable layers, 268,336 weights for 10 classes at width 16.
 
     - depth: blocks in each of the three stages; with 5 it is a ResNet-32.
