@@ -298,7 +298,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     **{
         name: (f"{RESULTS}/{record}.json", partial(at_budgets, benchmark=name))
         for record, names in {
-            "image-network": ("image-network", "image-network-resnet20"),
+            "image-network": ("image-network", "image-network-resnet20", "image-network-resnet32"),
             "sentences": ("sentences", "sentences-100", "sentence-customers"),
         }.items()
         for name in names

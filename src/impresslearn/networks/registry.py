@@ -110,7 +110,7 @@ def create_backbone(
     - `init_version`: 1 draws torch's own normal numbers, as the oldest records did.
     - `head`: "shared", or "own" if every task brings its own last layer (see `Backbone`).
     - `settings`: lenet_300_100 takes in_features and widths, linear in_features, the residual
-      networks width and in_channels.
+      networks width and in_channels, resnet20 also depth.
 
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
