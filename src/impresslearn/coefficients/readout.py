@@ -240,7 +240,8 @@ class Regression:
 
     @cached_property
     def _groups(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each group: its features (m, f), and what corrects its weights by errors (m, K).
+        """For each group: its features (m, f) and gains (f, m). Its weights minus gains @ errors
+        make up for the errors (m, K) of earlier groups.
 
         Features are scaled so that squared errors approximate the loss to second order. The
         curvature at an example is the mean over classes.
@@ -251,7 +252,8 @@ class Regression:
             table = np.linalg.qr(table, mode="r")  # fewer rows, the same second moments
         inverse = C * np.eye(len(table))
         groups: list[tuple[np.ndarray, np.ndarray]] = []
-        for group in reversed(np.array_split(table, GROUPS, axis=1)):  # only later ones take over
+        # Backwards: only later groups can make up for the errors of a group.
+        for group in reversed(np.array_split(table, GROUPS, axis=1)):
             seen = inverse @ group
             gains = np.linalg.solve(np.eye(group.shape[1]) + group.T @ seen, seen.T)
             inverse -= seen @ gains
@@ -259,7 +261,7 @@ class Regression:
         return groups
 
     def _rounded(self, steps: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Steps (s,) of weights of unscaled features, integers (s, f, K), bits and losses (s,)."""
+        """For each step: what a store keeps of it (s,), integers (s, f, K), bits, losses (s,)."""
         steps = nearest_steps(steps).astype(np.float64)
         units = steps[:, None, None] / self.scale
         parts, errors = [], np.zeros((len(steps), len(self._groups[0][0]), self.weights.shape[1]))

@@ -403,8 +403,8 @@ class ImpressLearner(ReadOnlySettings):
         - task: one name for all rows; n names for a mixed batch, in which tasks that read the same
           features share one pass of the network; or None, which infers the task from the inputs.
           Labels of different kinds give an array of dtype object.
-        - per_input: without task, True infers the task of each input by itself, and its label if
-          there is a class map. False infers one task for all inputs, which is more reliable.
+        - per_input: without task, True infers a task for each input by itself; a class map also
+          helps to choose the label. False infers one task for all inputs, which is more reliable.
 
         Raises UnknownTaskError also if the inputs as a whole look like no task.
         """
@@ -466,9 +466,9 @@ class ImpressLearner(ReadOnlySettings):
         """The task of unlabelled inputs (n, ...), n >= 1, all of one task; up to 256 are judged.
 
         - method: "auto", "exhaustive" (runs every task), "one_shot" (SupSup's search) or
-          "alpha" (the ImpressLearn paper). "auto" also runs every task; but of more than 256 over
-          a pretrained network, or `linear` with more than 32 inputs, it runs only the 64 nearest to
-          the inputs and tasks without class means, and the posterior omits the others.
+          "alpha" (the ImpressLearn paper). "auto" does the same with up to 256 tasks. With more,
+          over a pretrained network or `linear` with more than 32 inputs, it runs the 64 nearest to
+          the inputs and all tasks without class means, and the posterior omits the others.
         - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
         - settings: see `guess_task`.
         """

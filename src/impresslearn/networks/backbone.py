@@ -1,8 +1,8 @@
 """`Backbone`: a frozen network that every task shares, run with a task's weights and statistics.
 
 It knows no mask: callers pass the effective weights W ⊙ mask. The forward pass never writes to the
-module. What would change while it runs belongs to structural copies that share every tensor, one
-for each mode and thread; buffers that a module may write to are passed in as copies.
+module. Each mode and thread runs its own copy of the module's structure, whose attributes may
+change; all copies share the tensors. Buffers that a module may write to are passed in as copies.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Backbone(ReadOnlySettings):
         every = layers.maskable_layers(module, skip, include)
         self.layers = tuple(layer for layer in every if layer.name not in self._head_shapes)
         self.vocabulary = layers.vocabulary_of(module)
-        self.checked = False  # by `check_passes`, which has seen one tensor of this shape:
+        self.checked = False  # set by `check_passes`, with the shape if inputs are one tensor
         self.seen_shape: Sequence[int] | None = None
         self._restores = True
         # Where the bias of a task's own head starts: a ReLU behind it has no gradient at 0.
@@ -159,7 +159,7 @@ class Backbone(ReadOnlySettings):
 
     @property
     def normalises_by_batch(self) -> bool:
-        """Whether inputs of a batch depend on one another in every mode: norm batch."""
+        """Whether outputs depend on the rest of the batch in every mode (norm policy "batch")."""
         return any(norm.running_mean is None for _, norm in norms.batch_norms(self.module))
 
     @property
@@ -213,7 +213,7 @@ class Backbone(ReadOnlySettings):
         | train | on | statistics of the batch; `statistics` are updated in place |
         | frozen | on | `statistics`, unchanged |
         | eval | off | `statistics`, unchanged |
-        | batch | off | statistics of the batch; `statistics` are ignored (superposed tasks) |
+        | batch | off | statistics of the batch; `statistics` are ignored (mixed tasks) |
 
         Under the norm policy "batch", batch norm uses the statistics of the batch in every mode.
         Raises InputError for an unknown mode, layer or statistic, and for unsuitable inputs.
@@ -238,7 +238,7 @@ class Backbone(ReadOnlySettings):
         kept = attributes_of(view) if self.spec is None and self._restores else []
         own_device = self.device if device_is_set.get() else nullcontext()
         try:
-            # Not strict: views for batch statistics lack the buffers that others pass in.
+            # Not strict: only the weights that differ from the module's are passed in.
             with own_device:
                 logits = functional_call(
                     view, tensors, inputs.arguments, inputs.named, tie_weights=self._ties
@@ -331,7 +331,7 @@ class Backbone(ReadOnlySettings):
         """Raises InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
         wanted = self.input_shape
         if isinstance(inputs, Features):
-            line = "only tasks that are a head alone, as of the preset few_labels, read features"
+            line = "only tasks that consist of a head, as with the preset few_labels, read features"
             raise InputError(f"{line}; give the inputs themselves")
         if isinstance(inputs, Inputs) and wanted is None:
             return

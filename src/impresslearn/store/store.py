@@ -1,9 +1,9 @@
 """What a learner has committed: the bank, the tasks, and norm statistics that all tasks share.
 
-A store is one SQLite database, in a file or in memory. Before a commit it checks that the task's
-outputs on its training inputs are finite. A commit is atomic, and no later commit changes a stored
-mask or version. The masks of the bank are also in memory, as bits on the network's device, and so
-are the effective weights of the tasks used last.
+A store is one SQLite database, in a file or in memory. Before a commit of a learned task it checks
+that outputs on up to 512 training inputs are finite. A commit is atomic, and no later commit
+changes a stored mask or version. The masks of the bank are also in memory, as bits on the network's
+device, and so are the effective weights of the tasks used last.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ CACHE_BYTES = 80 * 1024**2  # memory for the effective weights of the tasks used
 class Store:
     """The bank, tasks and shared norm statistics of one network.
 
-    - bank: the first masks, which the database may not have yet; `catch_up` appends its others.
+    - bank: the masks to start from, which the database may lack; `catch_up` appends those that
+      only the database has.
     - cache_bytes: memory for the effective weights of the tasks used last.
     - database: by default a new one in memory.
     """
@@ -149,7 +150,7 @@ class Store:
         network, head = self.backbone, self.backbone.own_head
         if head is None or network.normalises_by_batch:
             return False
-        # Without layers the inputs are the features. Of a few, statistics of each one tell more.
+        # Without layers the inputs are the features. If few, statistics of each are better.
         return network.pretrained or (not network.layers and head.fan_in > FEW_FEATURES)
 
     @property
@@ -355,7 +356,8 @@ class Store:
         inputs = profiled = run.examples.inputs_at(places)
         readout = draft.parts[-1] if draft.parts else None
         if run.features is not None and isinstance(readout, Readout):
-            # Known features save a pass. If a task changes the network, they are the frozen one's.
+            # Features known from training save a pass. They come from the frozen network, so they
+            # serve the profile alone where a task changes the network.
             changes_network = len(draft.parts) > 1
             positions = _positions(0 if changes_network else row.num_masks, readout.residual)
             values = run.features[torch.from_numpy(places)]

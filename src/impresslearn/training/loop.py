@@ -1,4 +1,4 @@
-"""The one optimisation loop, `fit`, its settings, `Recipe`, what tasks train with, and objectives.
+"""The optimisation loop `fit`, its settings (`Recipe`), the training of a task, and objectives.
 
 A `TaskTraining` runs the loop for a `Trainable` on a task's batches: eqs. 1 and 2 of the paper.
 """
@@ -26,12 +26,12 @@ from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.training.progress import Progress, silent
 
 NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "label_smoothing")
-# The least and the largest of settings that are not only at least 0.
+# Least and largest values; other NUMBERS only have to be at least 0.
 LIMITS = {"lr": (1e-12, math.inf), "batch_fraction": (1e-12, 1.0), "label_smoothing": (0.0, 0.999)}
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 CHECK_EVERY = 50
-# Steps in which a gradient must have come back to every weight, and one that is not 0.
+# After this number of steps a weight that no gradient has reached is an error.
 WATCHED = 4
 SMALLEST_BATCH = 16
 
@@ -108,7 +108,7 @@ class Recipe:
         return math.ceil(examples / self.batch_for(examples))
 
     def settings(self) -> dict[str, Any]:
-        """The recipe as plain values, without a label_smoothing of 0, as committed results are."""
+        """The recipe as plain values. Committed results have no label_smoothing of 0."""
         plain = asdict(self)
         if not self.label_smoothing:
             del plain["label_smoothing"]
@@ -188,7 +188,8 @@ class Trainable:
       their cost beside the mean cross-entropy (nats). Each call counts as one training step: the
       price of bits may rise with it.
     - result: returns the task's numbers in the end.
-    - quantized: `QuantizedParameters` that give some of the leaves and can be joined with others'.
+    - quantized: `QuantizedParameters` that hold some of the leaves, or None. Tasks that train
+      side by side join theirs.
     - fold: for gathered norm statistics and the task's frozen ones, changes the parameters so that
       the network computes with the frozen ones as it did with the gathered ones.
     """
@@ -229,7 +230,7 @@ def with_head(
 
 @dataclass(frozen=True)
 class TaskTraining:
-    """A task that weights of a frozen network are trained on.
+    """A task to train on: its batches and recipe, the network, and the mode of its norms.
 
     - source: batches with class indices.
     - num_classes: the number of outputs that count.
@@ -298,7 +299,7 @@ class StepLoss:
             weights = dict(weights)
             for name, weight in weights.items():
                 if weight.requires_grad:
-                    # A separate node: layers that are mixed together all get a gradient.
+                    # A node for each layer: if one operation makes several, all get a gradient.
                     weights[name] = weight.view_as(weight)
                     found = self._reached.setdefault(name, [])
                     weights[name].register_hook(partial(_note, found))
@@ -395,9 +396,9 @@ def information_maximisation(logits: Tensor, prior: float = 0.0) -> Tensor:
     """Mean entropy of the predictions minus the entropy of the mean prediction, in nats.
 
     (..., n, K) to (...). The negative mutual information between input and prediction. Unlike
-    plain entropy it is not minimised by answering one class with confidence. prior: uniform
-    predictions that count towards the mean beside the n given ones, of which few say little about
-    how often a class is answered. A batch of one without a prior falls back to the plain entropy.
+    plain entropy it is not minimised by answering one class with confidence. prior: how
+    many uniform predictions are added to the mean, since few inputs say little about how often each
+    class is predicted. A batch of one without a prior falls back to the plain entropy.
     """
     examples, classes = logits.shape[-2:]
     if examples == 1 and not prior:
