@@ -11,8 +11,12 @@ import json
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from copyreg import dispatch_table
 from dataclasses import asdict
+from functools import cache
+from operator import methodcaller
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
@@ -27,8 +31,8 @@ from impresslearn.networks import Backbone
 
 INSTALLED = [str(Path(__file__).parents[1])]
 INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
-CODE = (FunctionType, staticmethod, classmethod, property)
-PLAIN = (str, bytes, int, float, bool, type(None))
+CODE = (FunctionType, staticmethod, classmethod, property, type(cache(len)))
+PLAIN = (str, int, float, bool, type(None))
 
 
 def load_run(file: Path) -> Evaluation | None:
@@ -54,12 +58,19 @@ def digest(*values: Any) -> str:
     # Parts are numbered and wait for their turn: so functions may name each other, and a long chain
     # of them needs no deep recursion.
     for value in waiting:  # grows meanwhile
-        for part in (type(value).__qualname__, *_contents(value), "end"):
-            if type(part) not in PLAIN and id(part) not in numbers:
-                numbers[id(part)] = len(waiting)
-                waiting.append(part)
-            said = part if type(part) in PLAIN else ["number", numbers[id(part)]]
-            total.update(said if isinstance(said, bytes) else f"{said!r};".encode())
+        contents = _contents(value)
+        for part in (type(value).__qualname__, len(contents), *contents):
+            said = part
+            if type(part) is bytes:
+                said = hashlib.sha256(part).digest()
+            elif type(part) is int:
+                said = [hex(part)]  # Python refuses to print more than 4,300 decimals
+            elif type(part) not in PLAIN:
+                if id(part) not in numbers:
+                    numbers[id(part)] = len(waiting)
+                    waiting.append(part)
+                said = ["number", numbers[id(part)]]
+            total.update(f"{said!r};".encode())
     return total.hexdigest()
 
 
@@ -70,9 +81,12 @@ def _contents(value: Any) -> list[Any]:
     if type(value) is dict:
         return [*value, *value.values()]
     if isinstance(value, torch.Tensor):
-        return [str(value.dtype), list(value.shape), bytes(bytes_of(value))]
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return [value.dtype.str, list(value.shape), value.tobytes()]
+        with suppress(RuntimeError):  # sparse and the like: as a pickle holds them
+            content = hashlib.sha256(bytes_of(value)).digest()
+            return [str(value.dtype), list(value.shape), content]
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        content = hashlib.sha256(np.ascontiguousarray(value).view(np.uint8).data).digest()
+        return [str(value.dtype), list(value.shape), content]
     if isinstance(value, Path):
         # Not its content: reading all images of a folder would take long.
         about = value.stat() if value.is_file() else None
@@ -96,7 +110,7 @@ def _contents(value: Any) -> list[Any]:
         verbs = [each for each in vars(value).values() if isinstance(each, CODE)]
         return [*named, list(value.__bases__), {name: vars(value)[name] for name in own}, verbs]
     if isinstance(value, CODE):
-        return [getattr(value, name, None) for name in ("__func__", "fget", "fset")]
+        return [getattr(value, name, None) for name in ("__wrapped__", "fget", "fset")]
     if isinstance(value, torch.nn.Module):
         return [type(value), vars(value) | {"training": None}]
     if isinstance(value, (set, frozenset)):
@@ -104,7 +118,10 @@ def _contents(value: Any) -> list[Any]:
     if isinstance(value, MappingProxyType):
         return [dict(value)]
     try:
-        return [value.__reduce_ex__(4)]
+        reduce = dispatch_table.get(type(value), methodcaller("__reduce_ex__", 4))
+        module = getattr(value, "__module__", None)  # of a built-in, whose pickle is its name
+        parts = [list(part) if isinstance(part, Iterator) else part for part in reduce(value)]
+        return [module, *parts]
     except Exception:  # locks, handles and the like do not change what a method computes
         return []
 
