@@ -44,6 +44,8 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 FILE = re.compile(r"# ([\w-]+\.(?:py|toml))\n")
+COMMAND = re.compile(r"""impresslearn [^|&;<>$`'"()]*""")
+"""A line that runs one command and needs no shell beyond its patterns."""
 PORT = "8000"
 PATIENCE = 60.0
 """Seconds that a server may take until it answers."""
@@ -149,11 +151,12 @@ class _Run:
         return printed.getvalue()
 
     def _bash(self, block: Block) -> str:
-        lines = block.code.replace("\\\n", " ").splitlines()
-        if all(line.startswith("impresslearn ") for line in lines):
+        code = block.code.replace(PORT, self.port)
+        lines = code.replace("\\\n", " ").splitlines()
+        if all(map(COMMAND.fullmatch, lines)):
             return "".join(self._command(block, line) for line in lines)
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.code.replace(PORT, self.port)],
+            ["bash", "-euo", "pipefail", "-c", code],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -165,9 +168,10 @@ class _Run:
 
     def _command(self, block: Block, line: str) -> str:
         """What an `impresslearn` command prints; to start a process takes seconds."""
-        words = ["bash", "-c", f"printf '%s\\0' {line}"]  # without quotes, patterns replaced
+        words = ["bash", "-c", f"printf '%s\\0' {line}"]  # patterns replaced, no comment
         words = subprocess.run(words, capture_output=True, text=True).stdout.split("\0")[1:-1]
-        done = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
+        runner, looks = CliRunner(), {"prog_name": "impresslearn", "terminal_width": 78}
+        done = runner.invoke(app, words, env={"COLUMNS": "80"}, **looks)
         if done.exit_code:
             what = f"{self.page}:{block.line}: {line}: status {done.exit_code}"
             raise PageError(f"{what}\n{done.output}\n{done.exception}")

@@ -81,7 +81,7 @@ def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
 def reason_of(error: BaseException) -> str:
     """What went wrong, in one line: the system's words where it has some."""
     text = str(getattr(error, "strerror", None) or error).strip()
-    line = text.split("\n", 1)[0].partition(" <_io.")[0]
+    line = "".join(text.splitlines()[:1]).partition(" <_io.")[0]
     return line.rpartition("C error: ")[2] or type(error).__name__
 
 

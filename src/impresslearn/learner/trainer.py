@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -111,9 +112,10 @@ class Trainer:
             return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
         masks, recipes = {}, {}
-        # They are then trained one by one: `solve` makes each problem after the last has ended.
-        batched = batched and not self._gathers_statistics
-        solved = solve(seeds, problem, batched, progress)
+        # It is then trained alone: `solve` makes the other problems after it has ended.
+        first = 1 if self._gathers_statistics else 0
+        others = solve(seeds[first:], problem, batched, progress)
+        solved = chain(solve(seeds[:first], problem), others)
         for name, (seed, (training, trainable), result) in zip(names, solved, strict=True):
             masks[name], head = trainable.result()
             how = {"seed": seed, "sparsity": settings.sparsity, "allocation": settings.allocation}

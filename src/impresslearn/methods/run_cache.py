@@ -1,12 +1,11 @@
 """Finished runs on disk, and a digest of everything that a run depends on.
 
-The digest is of what a pickle would hold, but with code by value. Your own functions and classes
-count by their compiled code, with the values that they close over and the globals that they name,
-so an edit changes the digest and a comment does not. Installed code (this package, torch, ...)
-counts by its name only.
+The digest is joblib's, of a pickle, but with code by value. For your own functions and classes it
+takes the compiled code, with the values that they close over and the globals that they name, so an
+edit changes the digest and a comment does not. Installed code (this package, torch, ...) counts by
+its name only.
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -19,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from joblib.hashing import NumpyHasher
 
-from impresslearn.data.examples import bytes_of
 from impresslearn.files import write_file
 from impresslearn.methods.evaluation import Evaluation
 from impresslearn.networks import Backbone
@@ -28,7 +27,7 @@ from impresslearn.networks import Backbone
 INSTALLED = [str(Path(__file__).parents[1])]
 INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
 CODE = (FunctionType, staticmethod, classmethod, property)
-PLAIN = (str, bytes, int, float, bool, type(None))
+PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
 
 
 def load_run(file: Path) -> Evaluation | None:
@@ -50,29 +49,44 @@ def save_run(file: Path, about: Mapping[str, Any], evaluation: Evaluation) -> No
 
 def digest(*values: Any) -> str:
     """A digest (hex) of values and of the code in them."""
-    total, numbers, waiting = hashlib.sha256(), dict[int, int](), [list(values)]
-    # Parts are numbered and wait for their turn: so functions may name each other, and a long chain
-    # of them needs no deep recursion.
-    for value in waiting:  # grows meanwhile
-        for part in (type(value).__qualname__, *_contents(value), "end"):
-            if type(part) not in PLAIN and id(part) not in numbers:
-                numbers[id(part)] = len(waiting)
-                waiting.append(part)
-            said = part if type(part) in PLAIN else ["number", numbers[id(part)]]
-            total.update(said if isinstance(said, bytes) else f"{said!r};".encode())
-    return total.hexdigest()
+    hasher = _Hasher("md5")
+    hasher.dump(values)
+    for value in hasher.waiting:  # grows meanwhile
+        hasher.dump(_contents(value))
+    return hasher.hash(None)
 
 
-def _contents(value: Any) -> list[Any]:
-    """What a value depends on."""
-    if type(value) in (list, tuple):
-        return list(value)
-    if type(value) is dict:
-        return [*value, *value.values()]
+class _Hasher(NumpyHasher):
+    """joblib's hasher, which puts numbers for code and the like, and leaves them for later.
+
+    So functions may name each other, and a long chain of them needs no deep recursion.
+    """
+
+    def __init__(self, hash_name: str) -> None:
+        super().__init__(hash_name)
+        self.waiting: list[Any] = []
+        self._numbers: dict[int, int] = {}
+
+    def reducer_override(self, value: Any) -> Any:
+        """What the pickler asks first about every value."""
+        if value is _number or type(value) in PLAIN or _contents(value) is None:
+            return NotImplemented
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self.waiting)
+            self.waiting.append(value)
+        return _number, (self._numbers[id(value)],)
+
+
+def _number(place: int) -> int:
+    """Takes the place of a value in the pickle, which nobody loads."""
+    return place
+
+
+def _contents(value: Any) -> list[Any] | None:
+    """What a value depends on; None if its pickle says it."""
     if isinstance(value, torch.Tensor):
-        return [str(value.dtype), list(value.shape), bytes(bytes_of(value))]
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return [value.dtype.str, list(value.shape), value.tobytes()]
+        plain = value.detach().cpu().contiguous()
+        return [str(plain.dtype), list(plain.shape), plain.flatten().view(torch.uint8).numpy()]
     if isinstance(value, Path):
         # Not its content: reading all images of a folder would take long.
         about = value.stat() if value.is_file() else None
@@ -104,9 +118,10 @@ def _contents(value: Any) -> list[Any]:
     if isinstance(value, MappingProxyType):
         return [dict(value)]
     try:
-        return [value.__reduce_ex__(4)]
+        value.__reduce_ex__(4)
     except Exception:  # locks, handles and the like do not change what a method computes
         return []
+    return None
 
 
 def _parts_of(function: FunctionType) -> list[Any]:
