@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Mapping
+from copyreg import dispatch_table
 from dataclasses import asdict
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
@@ -117,6 +118,8 @@ def _contents(value: Any) -> list[Any] | None:
         return sorted(map(digest, value))  # their order differs between processes
     if isinstance(value, MappingProxyType):
         return [dict(value)]
+    if type(value) in dispatch_table:  # patterns, functions of numpy
+        return None
     try:
         value.__reduce_ex__(4)
     except Exception:  # locks, handles and the like do not change what a method computes
