@@ -11,8 +11,10 @@ import os
 import sys
 import sysconfig
 from collections.abc import Mapping
+from contextlib import suppress
 from copyreg import dispatch_table
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
@@ -27,7 +29,7 @@ from impresslearn.networks import Backbone
 
 INSTALLED = [str(Path(__file__).parents[1])]
 INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
-CODE = (FunctionType, staticmethod, classmethod, property)
+CODE = (FunctionType, staticmethod, classmethod, property, type(cache(len)))
 PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
 
 
@@ -86,8 +88,9 @@ def _number(place: int) -> int:
 def _contents(value: Any) -> list[Any] | None:
     """What a value depends on; None if its pickle says it."""
     if isinstance(value, torch.Tensor):
-        plain = value.detach().cpu().contiguous()
-        return [str(plain.dtype), list(plain.shape), plain.flatten().view(torch.uint8).numpy()]
+        with suppress(RuntimeError):  # the pickle of a sparse tensor says it
+            plain = value.detach().cpu().contiguous()
+            return [str(plain.dtype), list(plain.shape), plain.flatten().view(torch.uint8).numpy()]
     if isinstance(value, Path):
         # Not its content: reading all images of a folder would take long.
         about = value.stat() if value.is_file() else None
@@ -111,7 +114,8 @@ def _contents(value: Any) -> list[Any] | None:
         verbs = [each for each in vars(value).values() if isinstance(each, CODE)]
         return [*named, list(value.__bases__), {name: vars(value)[name] for name in own}, verbs]
     if isinstance(value, CODE):
-        return [getattr(value, name, None) for name in ("__func__", "fget", "fset")]
+        parts = [getattr(value, name, None) for name in ("__wrapped__", "fget", "fset")]
+        return [type(value).__name__, *parts]
     if isinstance(value, torch.nn.Module):
         return [type(value), vars(value) | {"training": None}]
     if isinstance(value, (set, frozenset)):
