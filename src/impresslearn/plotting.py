@@ -52,7 +52,7 @@ AXIS_LABELS = {
 }
 WIDTH, HEIGHT = 420, 400
 LETTER_WIDTH = 6.4  # pixels of a letter of a label beside a mark
-LABEL_PLACES = [(dx, dy) for dy in (0, 8, -8, 11, -11, 20, -20) for dx in (9, -9)]
+LABEL_PLACES = [(dx, dy) for dy in (0, 8, -8, 11, -11, 20, -20, 23, -23) for dx in (9, -9)]
 LABEL_PLACES += [(0, 14), (0, -14)]
 MARGIN = 0.05  # of an axis beyond the outermost marks
 ERRORS = (0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # ticks where errors are drawn
