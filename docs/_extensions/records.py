@@ -203,7 +203,9 @@ def at_budgets(path: Path, benchmark: str) -> Rows:
         if having(chosen, **PROBE):
             difference = ""
         sizes = f"{mean_of(chosen, 'bytes_per_task').mean:,.0f}"
-        yield [name, accuracy(chosen), difference, sizes, f"{mean_of(chosen, 'seconds').mean:.2g}"]
+        seconds = mean_of(chosen, "seconds").mean
+        seconds = f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
+        yield [name, accuracy(chosen), difference, sizes, seconds]
 
 
 def few_labels(path: Path) -> Rows:
