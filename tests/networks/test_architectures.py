@@ -15,13 +15,13 @@ def test_lenet_computes_three_products_with_relu_between():
     first, second, third = module.parameters()
     hidden = torch.relu(torch.relu(inputs.flatten(1) @ first.T) @ second.T)
     torch.testing.assert_close(module(inputs), hidden @ third.T)
-    linear = lenet_300_100(3, in_features=4, widths=())
-    assert [type(step) for step in linear] == [nn.Linear]
+    assert [*map(type, lenet_300_100(3, in_features=4, widths=()))] == [nn.Linear]
 
 
 def test_shortcuts_take_every_second_pixel_and_pad_channels():
     torch.manual_seed(0)
-    module = resnet20(3, width=4)
+    module = resnet20(3, width=4, depth=5)
+    assert len(module.layer1) == len(module.layer2) == len(module.layer3) == 5
     for values in module.state_dict().values():
         if values.ndim == 1:
             values.copy_(0.5 + torch.rand(len(values)))

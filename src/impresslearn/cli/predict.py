@@ -141,8 +141,15 @@ def serve(
         # Several workers are new processes, which inherit this and open the store themselves.
         os.environ[WORKER] = json.dumps([str(store), module, token, max_bytes])
         maker = f"{__name__}:worker_app"
-        options: dict[str, Any] = {"host": host, "port": port, "workers": workers, "app": maker}
-        run_server(learner, token=token, max_bytes=max_bytes, **options)
+        run_server(
+            learner,
+            token=token,
+            max_bytes=max_bytes,
+            host=host,
+            port=port,
+            workers=workers,
+            app=maker,
+        )
 
 
 def _end_with(sentinel: int) -> None:

@@ -5,9 +5,9 @@ tasks takes the place of the profiles. "exhaustive" was at least as accurate as 
 measurements, so "auto" is the same, except that among many tasks over a pretrained network a
 learner passes only the nearest. The other methods search in the weighted sum of all tasks' weights,
 their superposition. "one_shot" starts at equal shares and takes the task whose share has the most
-negative gradient (Wortsman et al. 2020). "alpha" optimises the
-shares per layer (the ImpressLearn paper), judges the best sixteen tasks, and also returns the
-mixture it found. A judged task competes with "unknown", by the thresholds in its profile.
+negative gradient (Wortsman et al. 2020). "alpha" optimises the shares per layer (the ImpressLearn
+paper), judges the best sixteen tasks, and also returns the mixture it found. A judged task competes
+with "unknown", by the thresholds in its profile.
 """
 
 import math

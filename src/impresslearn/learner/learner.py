@@ -154,6 +154,7 @@ class ImpressLearner(ReadOnlySettings):
 
         `basis_recipe`, `task_recipe` and `recipe`, which sets both, may be mappings of the entries
         to change.
+
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
         settings, masks = find_preset(name).settings_on(check_backbone(backbone), overrides)
@@ -181,9 +182,9 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def preprocessing_(self) -> Preprocessing | None:
         """How raw inputs are prepared: the setting, completed from the first task's inputs."""
-        # Later inputs must have the first task's form. Otherwise uint8 inputs would
-        # silently be scaled to [0, 1] although the task learned floats from 0 to 255, and reordered
-        # columns would be accepted.
+        # Later inputs must have the first task's form. Otherwise uint8 inputs would silently be
+        # scaled to [0, 1] although the task learned floats from 0 to 255, and reordered columns
+        # would be accepted.
         return with_form(self.settings.preprocessing, known_form(self._store) or {})
 
     @property

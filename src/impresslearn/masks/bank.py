@@ -98,7 +98,7 @@ class MaskBank:
     - `device`: where the bits lie.
 
     Attribute `trained_on`: the fingerprint of the weights on which the bank's trained masks were
-    trained, None if it has none. Raises InputError if `layers` is no sequence of layers.
+    trained, None if it has none. Raises InputError unless `layers` are layers.
     """
 
     # Autograd rejects tensors made in inference mode.
@@ -128,7 +128,7 @@ class MaskBank:
     @property
     def names(self) -> tuple[str, ...]:
         """The masks' names, in the order they were added."""
-        return tuple(self._position)
+        return tuple(info.name for info in self._infos)
 
     @property
     def infos(self) -> tuple[MaskInfo, ...]:

@@ -13,7 +13,7 @@ So task j (0 to T - 1) is learned in the rows from j + 1 on.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from statistics import fmean
@@ -23,6 +23,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from impresslearn.checks import check_integer, check_number, clear_calls
+from impresslearn.data import Examples
 from impresslearn.data.conversion import users_code
 from impresslearn.errors import InputError, error_prefix, print_line
 from impresslearn.streams import Task, from_arrays
@@ -40,6 +41,7 @@ SINGLE_INPUTS = ("class_il", "task_il", "task_accuracy", "unknown")
 
 Row = dict[str, Any]
 Tasks = Mapping[str, Sequence[Any]] | Sequence[Task]
+Ask = Callable[[Any, str, Any], dict[str, np.ndarray]]
 
 
 class Method(Protocol):
@@ -217,7 +219,7 @@ def evaluate(
     matrix: list[list[float]] = []
 
     # A stream makes its test sets at each access, and they are needed after every task.
-    @cached(LRUCache(HELD_BYTES, lambda test: getattr(getattr(test, "inputs", 1), "nbytes", 1)))
+    @cached(LRUCache(HELD_BYTES, getsizeof=_bytes_of))
     def test_set(number: int) -> LabelledData:
         return tasks[number].test
 
@@ -286,6 +288,10 @@ def images_of(method: Any, examples: int) -> int | None:
     return recipe.total_steps(examples) * recipe.batch_for(examples)
 
 
+def _bytes_of(test: LabelledData) -> int:
+    return test.inputs.nbytes if isinstance(test, Examples) else 1
+
+
 def learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
     """Lets a method learn a task; its errors name both."""
     with error_prefix(f"task {name!r}"), users_code(lambda: f"{verb} of {type(method).__name__}"):
@@ -307,11 +313,11 @@ def _accuracy(method: Any, task: Task, test: LabelledData, learned: bool) -> flo
         return float(value)
     if not learned:
         return math.nan
-    return _measured(method, task, test, named=True)["task_il"]
+    return _measured(method, task, test, _answer_named)["task_il"]
 
 
-def _measured(method: Any, task: Task, test: LabelledData, named: bool) -> dict[str, float]:
-    """The means over a test set of `_answers`; of labels, the share that is right.
+def _measured(method: Any, task: Task, test: LabelledData, ask: Ask) -> dict[str, float]:
+    """The means over a test set of what `ask` answers; of labels, the share that is right.
 
     Raises InputError for anything but an answer per input.
     """
@@ -323,7 +329,7 @@ def _measured(method: Any, task: Task, test: LabelledData, named: bool) -> dict[
         places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
         labels = test.labels[places]
         with error_prefix(place), users_code(lambda: f"predict of {kind}"):
-            answers = _answers(method, task.name, test.inputs_at(places), named)
+            answers = ask(method, task.name, test.inputs_at(places))
         for name, values in answers.items():
             if values.shape != labels.shape:
                 line = f"{place}: predict of {kind} must give labels of shape {labels.shape}"
@@ -395,18 +401,22 @@ def class_incremental(method: Any, stream: Tasks, *, progress: bool = False) -> 
     for task in tasks:
         test = task.test
         row: Row = {"task": task.name, "inputs": len(test)} | dict.fromkeys(SINGLE_INPUTS)
-        rows.append(row | _measured(method, task, test, named=False))
+        rows.append(row | _measured(method, task, test, _answers))
     return ClassIncremental(tuple(rows))
 
 
-def _answers(method: Any, name: str, inputs: Any, named: bool) -> dict[str, np.ndarray]:
-    """Labels with the task's name; unless `named` also without, and about the inferred task."""
-    answers = {"task_il": np.asarray(method.predict(inputs, name))}
-    if not named and hasattr(method, "infer_tasks"):
-        guesses = method.infer_tasks(inputs)
-        answers["class_il"] = np.asarray(method.predict(inputs, per_input=True))
-        answers["task_accuracy"] = np.array([guess.best == name for guess in guesses])
-        answers["unknown"] = np.array([guess.unknown for guess in guesses])
-    elif not named:
-        answers["class_il"] = np.asarray(method.predict(inputs, None))
-    return answers
+def _answer_named(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
+    return {"task_il": np.asarray(method.predict(inputs, name))}
+
+
+def _answers(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
+    """Labels without and with the task's name, whether it was inferred right, and unknown."""
+    named = _answer_named(method, name, inputs)
+    if not hasattr(method, "infer_tasks"):
+        return {"class_il": np.asarray(method.predict(inputs, None)), **named}
+    guesses = method.infer_tasks(inputs)
+    return named | {
+        "class_il": np.asarray(method.predict(inputs, per_input=True)),
+        "task_accuracy": np.array([guess.best == name for guess in guesses]),
+        "unknown": np.array([guess.unknown for guess in guesses]),
+    }

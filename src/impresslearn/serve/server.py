@@ -268,7 +268,7 @@ def create_app(
     learner = source
     if not isinstance(learner, ImpressLearner):
         learner = open_store(learner, readonly=True, progress=False)
-    service = Service(learner)
+    service, secret = Service(learner), (token or "").encode()
     # Predictions have their own threads, so that /health and /tasks never wait for them, and they
     # do not wait for inferences.
     predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
@@ -297,7 +297,7 @@ def create_app(
         sent: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
     ) -> None:
         # Compared in constant time, so that answers do not leak how much of a guess is right.
-        if sent is None or not compare_digest(sent.credentials.encode(), str(token).encode()):
+        if sent is None or not compare_digest(sent.credentials.encode(), secret):
             line = "a valid token is needed: Authorization: Bearer TOKEN"
             raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
 

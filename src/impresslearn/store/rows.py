@@ -176,7 +176,7 @@ class Rows:
             yield MaskInfo(name, source, ones, recipe, coded), packed
 
     def add_masks(self, first: int, masks: Iterable[PackedMask]) -> None:
-        """Writes masks from a position on."""
+        """Writes masks from a position on. Raises InputError for a name that is taken."""
         layers = self.backbone.layers
         for position, mask in enumerate(masks, first):
             info, packed = mask
@@ -188,8 +188,12 @@ class Rows:
                 bits = coded_mask(mask, layers)[0].coded
             recipe = to_json({"ones": list(info.ones), **info.recipe})
             values = (info.name, info.source, recipe, bits, digest)
-            query = "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)"
-            self.database.write(query, position, *values, checksum(*values))
+            try:
+                query = "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)"
+                self.database.write(query, position, *values, checksum(*values))
+            except sqlite3.IntegrityError:
+                line = f"the bank holds a mask named {info.name!r}; choose another name"
+                raise InputError(line) from None
 
     def add_projection(self, projection: Projection) -> int:
         """Writes a projection of features under the next number, and returns that."""

@@ -31,7 +31,7 @@ LIMITS = {"lr": (1e-12, math.inf), "batch_fraction": (1e-12, 1.0), "label_smooth
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 CHECK_EVERY = 50
-# After this number of steps a weight that no gradient has reached is an error.
+# In these steps a gradient must reach every weight; gradients that are all 0 give a warning.
 WATCHED = 4
 SMALLEST_BATCH = 16
 
