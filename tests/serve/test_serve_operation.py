@@ -20,7 +20,7 @@ import impresslearn as il
 from conftest import INPUTS, problem, request
 from impresslearn.errors import StoppedError
 from impresslearn.serve import create_app, pools, server
-from impresslearn.serve.pools import BoundedPool
+from impresslearn.serve.pools import Batches, BoundedPool
 from impresslearn.serve.requests import PredictRequest
 from impresslearn.serve.server import Service
 from models import MODELS, padded
@@ -122,7 +122,8 @@ def test_what_waits_is_computed_together_and_what_fails_fails_alone():
     async def ask(*items) -> list:
         free.clear()
         first = asyncio.create_task(pool.run(Client(), lambda: free.wait(30)))
-        runs = [asyncio.create_task(pool.run_together(Client(), i, alone, together)) for i in items]
+        batches = Batches(pool, alone, together, threading.Event())
+        runs = [asyncio.create_task(batches.run(Client(), 1, item)) for item in items]
         await asyncio.sleep(0.05)
         runs.pop(1).cancel()
         await asyncio.sleep(0.05)
@@ -142,8 +143,8 @@ def test_who_leaves_while_others_are_computed_disturbs_none():
 
     async def ask():
         busy = [asyncio.create_task(pool.run(Client(), lambda: free.wait(30))) for _ in range(2)]
-        both = [(item, abs, lambda items: hold.wait(30) and items) for item in "ab"]
-        runs = [asyncio.create_task(pool.run_together(Client(), *each)) for each in both]
+        batches = Batches(pool, abs, lambda items: hold.wait(30) and items, threading.Event())
+        runs = [asyncio.create_task(batches.run(Client(), 1, item)) for item in "ab"]
         await asyncio.sleep(0.05)
         free.set()
         await asyncio.gather(*busy)
@@ -154,6 +155,33 @@ def test_who_leaves_while_others_are_computed_disturbs_none():
         return await asyncio.wait_for(runs[0], 10)
 
     assert asyncio.run(ask()) == "a"
+    pool.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size", "in_loop"), [(0.001, 1, True), (0.01, 1, False), (0.001, 10**5, False)]
+)
+def test_the_event_loop_computes_what_is_small_and_quick(monkeypatch, seconds, size, in_loop):
+    clock, pool, passes = iter(range(10**6)), BoundedPool("test", 1, waiting=64), []
+    monkeypatch.setattr(pools.time, "thread_time", lambda: seconds * next(clock))
+
+    def together(items):
+        return passes.append((threading.get_ident(), list(items))) or items
+
+    async def ask():
+        batches = Batches(pool, lambda item: together([item])[0], together, threading.Event())
+        for item in range(60):
+            assert await batches.run(Client(), size, item) == item
+        runs = [asyncio.create_task(batches.run(Client(), size, item)) for item in range(40)]
+        await asyncio.sleep(0)  # all have begun
+        runs[1].cancel()
+        assert await asyncio.gather(*runs, return_exceptions=True)
+        return batches
+
+    asyncio.run(ask())
+    here = threading.get_ident()
+    assert passes[0][0] != here  # not known to be quick
+    assert (passes[-1] == (here, [0, *range(2, 40)])) == (seconds < 0.003 and size < 10**4)
     pool.shutdown()
 
 

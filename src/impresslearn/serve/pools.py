@@ -2,18 +2,17 @@
 
 import asyncio
 import logging
-import os
 import re
-import sys
 import threading
 import time
 import uuid
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
@@ -27,15 +26,12 @@ from impresslearn.inference.exhaustive import stopping
 logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 MOST_TOGETHER = 32  # requests; with more the first of them would wait long
+# Small requests are computed by the event loop itself if they take less processor time than this on
+# average: to hand them to a thread would take as long.
+QUICK_BYTES, QUICK_SECONDS = 16 * 1024, 0.003
+YIELD_SECONDS = 0.005  # how long an inference waits at a time for predictions
 LOOK_SECONDS = 0.5  # how often a waiting request looks whether its client has gone
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-def _give_way() -> None:
-    """Lowers the priority of this thread."""
-    if sys.platform == "linux":  # elsewhere threads share one priority
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 class BoundedPool:
@@ -43,15 +39,17 @@ class BoundedPool:
 
     - threads: requests that are computed at the same time.
     - waiting: requests that may wait for them; further ones are answered 503 at once.
-    - in_background: whether other threads go first where processors are short.
+    - idle: set while the event loop computes nothing. Work that asks whether it is still wanted
+      waits for this, but not for long.
     """
 
-    def __init__(self, name: str, threads: int, waiting: int, in_background: bool = False) -> None:
-        self._pool = ThreadPoolExecutor(threads, name, _give_way if in_background else None)
+    def __init__(
+        self, name: str, threads: int, waiting: int, idle: threading.Event | None = None
+    ) -> None:
+        self._pool = ThreadPoolExecutor(threads, name)
+        self._idle = idle
         self._free = threading.BoundedSemaphore(threads + waiting)
-        self._ended = threading.Event()
-        self._items: deque[tuple[Any, Future[Any]]] = deque()
-        self._taking = threading.Lock()
+        self.ended = threading.Event()
 
     async def run(self, request: Request, work: Callable[[], Any], answer: Any = None) -> Any:
         """The result of work in a thread; once its client has gone it is not begun, or stopped."""
@@ -59,7 +57,13 @@ class BoundedPool:
             line = "too many requests of this kind are waiting; ask again later"
             raise HTTPException(503, line, {"Retry-After": "1"})
         gone, context = threading.Event(), copy_context()
-        context.run(stopping.set, lambda: gone.is_set() or self._ended.is_set())
+
+        def unwanted() -> bool:
+            if self._idle is not None:
+                self._idle.wait(YIELD_SECONDS)
+            return gone.is_set() or self.ended.is_set()
+
+        context.run(stopping.set, unwanted)
         future: Future[Any] = self._pool.submit(context.run, work)
         future.add_done_callback(lambda _: self._free.release())
         waiter = asyncio.wrap_future(answer or future)  # if there is an answer, work fills it
@@ -74,41 +78,88 @@ class BoundedPool:
             waiter.cancel()
             future.cancel()  # where another thread gave the answer, or nobody waits for it
 
-    async def run_together(
-        self, request: Request, item: Any, alone: Callable[..., Any], together: Callable[..., Any]
-    ) -> Any:
-        """As `run`, of what `alone` gives for the item.
+    def shutdown(self) -> None:
+        """Drops what waits; inferences that run end after their present task."""
+        self.ended.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
-        `together` is for all items that wait: a result each, None for those to be computed alone.
-        """
+
+class Batches:
+    """Answers requests that wait at the same time in one pass.
+
+    - pool: its threads compute large or slow requests.
+    - alone: item -> its result.
+    - together: items -> a result for each, None for those to be computed alone.
+    - idle: cleared while the event loop computes.
+    """
+
+    def __init__(
+        self,
+        pool: BoundedPool,
+        alone: Callable[..., Any],
+        together: Callable[..., Any],
+        idle: threading.Event,
+    ) -> None:
+        self._pool, self._alone, self._together, self._idle = pool, alone, together, idle
+        # Sizes, items and futures; of quick requests for each event loop.
+        self._waiting: deque[tuple[int, Any, Future[Any]]] = deque()
+        self._quick: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Any]] = WeakKeyDictionary()
+        self._taking = threading.Lock()
+        # Processor time of a small request, smoothed. The first ones go to a thread.
+        self._seconds = 10 * QUICK_SECONDS
+
+    async def run(self, request: Request, size: int, item: Any) -> Any:
+        """What `alone` gives for the item of a request; size: of its body, in bytes."""
+        if size <= QUICK_BYTES and self._seconds < QUICK_SECONDS:
+            loop = asyncio.get_running_loop()
+            waiter, quick = loop.create_future(), self._quick.setdefault(loop, [])
+            if not quick:
+                # Requests that are read in the same turn of the loop have been added by then.
+                loop.call_soon(self._compute_quick, loop, quick)
+                self._idle.clear()
+            quick.append((size, item, waiter))
+            return await waiter
         answer: Future[Any] = Future()
-        self._items.append((item, answer))
+        self._waiting.append((size, item, answer))
 
         def take() -> None:
-            stopping.set(self._ended.is_set)  # other clients wait for it, too
+            stopping.set(self._pool.ended.is_set)  # other clients wait for it, too
             with self._taking:
-                count = min(len(self._items), MOST_TOGETHER)
-                taken = [self._items.popleft() for _ in range(count)]
-            taken = [each for each in taken if each[1].set_running_or_notify_cancel()]
-            results: list[Any] = [None] * len(taken)
-            if len(taken) > 1:
-                with suppress(Exception):  # one by one says which of them fails
-                    results = together([item for item, _ in taken])
-            for result, (item, future) in zip(results, taken, strict=True):
-                try:
-                    future.set_result(alone(item) if result is None else result)
-                except Exception as error:
-                    future.set_exception(error)
+                count = min(len(self._waiting), MOST_TOGETHER)
+                taken = [self._waiting.popleft() for _ in range(count)]
+            self._compute([each for each in taken if each[-1].set_running_or_notify_cancel()])
 
         try:
-            return await self.run(request, take, answer)
+            return await self._pool.run(request, take, answer)
         finally:
             answer.cancel()  # where no thread has taken it
 
-    def shutdown(self) -> None:
-        """Drops what waits; inferences that run end after their present task."""
-        self._ended.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def _compute_quick(self, loop: asyncio.AbstractEventLoop, quick: list[Any]) -> None:
+        taken = [each for each in quick if not each[-1].cancelled()]
+        quick.clear()
+        self._compute(taken)
+        # Called after the routes of these requests, which send the answers.
+        loop.call_soon(self._rest, quick)
+
+    def _rest(self, quick: list[Any]) -> None:
+        if not quick:
+            self._idle.set()
+
+    def _compute(self, taken: Sequence[tuple[int, Any, Any]]) -> None:
+        """Fills the futures of items."""
+        started = time.thread_time()
+        results: list[Any] = [None] * len(taken)
+        if len(taken) > 1:
+            with suppress(Exception):  # one by one says which of them fails
+                results = self._together([item for _, item, _ in taken])
+        for result, (_, item, future) in zip(results, taken, strict=True):
+            try:
+                future.set_result(self._alone(item) if result is None else result)
+            except Exception as error:
+                future.set_exception(error)
+        if taken and all(size <= QUICK_BYTES for size, *_ in taken):
+            seconds = (time.thread_time() - started) / len(taken)
+            self._seconds += 0.1 * (seconds - self._seconds)
 
 
 class Metrics:

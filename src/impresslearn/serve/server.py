@@ -34,7 +34,7 @@ from impresslearn.files import reason_of
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
-from impresslearn.serve.pools import BoundedPool, Metrics
+from impresslearn.serve.pools import Batches, BoundedPool, Metrics
 from impresslearn.serve.requests import (
     ERRORS,
     JSON,
@@ -272,7 +272,9 @@ def create_app(
     # Predictions have their own threads, so that /health and /tasks never wait for them, and they
     # do not wait for inferences.
     predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
-    inferring = BoundedPool("infer", INFER_THREADS, MAX_WAITING, in_background=True)
+    idle = threading.Event()
+    idle.set()
+    inferring = BoundedPool("infer", INFER_THREADS, MAX_WAITING, idle)
     metrics = Metrics(service.gauges)
 
     @asynccontextmanager
@@ -352,6 +354,8 @@ def create_app(
                         answers[number] = answer.model_dump_json()
             return answers
 
+        batches = Batches(predicting, alone, together, idle)
+
         async def route(request: Request) -> Response:
             if token:
                 await check_token(await BEARER(request))
@@ -361,7 +365,7 @@ def create_app(
             if compute_all is None:
                 content = await inferring.run(request, lambda: alone(item))
             else:
-                content = await predicting.run_together(request, item, alone, together)
+                content = await batches.run(request, len(body), item)
             return Response(content, media_type=JSON)
 
         # OpenAPI's entry of a body that the route reads itself.
@@ -382,7 +386,8 @@ def create_app(
     together = service.predict_together
     add_predictions("/predict", PredictRequest, Predictions, service.predict, together)
     add_predictions("/infer", InferRequest, Inference, service.infer)
-    app.router.routes += guarded.routes  # an included router takes longer to find its routes
+    # Predictions are found first. An included router takes longer to find its routes.
+    app.router.routes[:0] = reversed(guarded.routes)
     return app
 
 

@@ -34,7 +34,7 @@ from impresslearn.store.database import checksum
 
 ROLES = ("basis", "learned")
 # An unknown name is compared with this many names at most, as each comparison takes 20 µs.
-COMPARED_NAMES = 100
+COMPARED_NAMES = 40
 
 
 @dataclass(frozen=True)
