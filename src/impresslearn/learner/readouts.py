@@ -151,7 +151,7 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
 def networks_of(
     store: Store, settings: LearnerSettings, projection: Projection | None = None
 ) -> tuple[int, bool]:
-    """The number of masks that give readouts features, and whether the unmasked network does too.
+    """The number of masks whose features readouts read, and whether they read the unmasked ones.
 
     A projection fixes both. Raises InputError for networks whose features a readout cannot use.
     """
@@ -189,7 +189,7 @@ def _features_in(view: TaskView, store: Store, examples: Data) -> Tensor:
 
 
 def known_form(store: Store) -> dict[str, Any] | None:
-    """The `raw_form` of the first task, from its history; None before there is a task."""
+    """The `raw_form` of the first task, from its history; None without tasks."""
     first = store.tasks.first()
     if first is None:
         return None

@@ -434,7 +434,7 @@ def metrics_of(started: float, examples: Any, result: FitResult | None) -> dict[
 
 
 def _checked_note(note: Note | None) -> dict[str, Any]:
-    """The note as metrics of a task. Raises InputError unless it consists of JSON values."""
+    """The note as an entry of a task's history. Raises InputError unless it has JSON values."""
     if not note:
         return {}
     check_mapping("a note", note, "of JSON values")
