@@ -1,8 +1,8 @@
-"""Continual learning in which every new task costs a handful of numbers.
+"""Continual learning over a frozen network: every new task adds only a few numbers.
 
-This module holds the public names and nothing else. They are imported on first use, so that
-`import impresslearn` and the command line's `--help` do not wait for torch; type checkers and
-editors read the same names from the `TYPE_CHECKING` block.
+This module only defines the public names. A name is imported on first use, so that `import
+impresslearn` and the command line's `--help` do not wait for torch. Type checkers and editors read
+the names from the `TYPE_CHECKING` block.
 """
 
 from importlib import import_module
@@ -69,7 +69,7 @@ _NAMES = {
     "training.first_session": "adapt_to",
     "training.loop": "Recipe",
 }
-# Public name -> the module that defines it; a submodule is its own.
+# Public name -> the module that defines it. A public submodule is its own module.
 _MODULE_OF = {
     name: f"impresslearn.{module}" for module, names in _NAMES.items() for name in names.split()
 }

@@ -1,8 +1,8 @@
-"""What a task learns: one file per parametrisation, and one coder for all of them.
+"""The numbers that a task learns: their kinds (parametrisations), training, rounding and coding.
 
-`parametrisation` has the protocol and the containers; `masks`, `multipliers`, `readout` and
-`deltas` are the parametrisations; `learning` trains them, `quantized_parameters` as integers whose
-code length is part of the loss; `quantisation` rounds and writes them through `coding`.
+`parametrisation` defines the base class. `masks`, `multipliers`, `readout` and `deltas` implement
+it. `learning` trains the numbers, with `quantized_parameters` as integers whose code length is part
+of the loss. `quantisation` rounds the numbers, and `coding` writes integers as bytes.
 """
 
 from impresslearn.coefficients import deltas as deltas

@@ -1,21 +1,23 @@
 """Entropy-codes integers: all tensors of a task in one stream, with their models and grids.
 
-The integers are *levels*; a tensor's *grid*, a step and an offset, makes numbers of them. Levels of
-a vector are independent draws, most of them near zero, from a model (o, r):
+The integers are called *levels*. A tensor has a *grid* (a step and an offset), and its values are
+offset + step · level. The levels of a vector are coded as independent draws, whose probabilities
+have two parameters o and r, the *model* of the vector:
 
     P(0) = o / (1 + o),    P(+-k) = (1 - P(0)) / 2 · (1 - r) r^(k - 1),  k >= 1
 
-A vector shares the model of the one before where that is shorter. A matrix has a level for each
-weight of a layer. `masks.codec` writes which of them are not zero, and these have
+A vector shares the model of the previous vector if the code is then shorter. A matrix holds a level
+for each weight of a layer. `masks.codec` writes the positions of its nonzero levels. With a share
+p / 255 of positive levels, the values at these positions have the probabilities
 
     P(+k) = p / 255 · (1 - r) r^(k - 1),    P(-k) = (1 - p / 255) (1 - r) r^(k - 1),  k >= 1
 
-A range coder (`constriction`) writes everything, in words of four bytes. The stream is cut after
-the last byte that the decoder needs, so levels that are all zero take no byte. Probabilities are
-multiples of 2^-24, so every machine decodes the same levels.
+A range coder (`constriction`) writes the stream in words of four bytes, cut after the last byte
+that the decoder needs, so levels that are all zero take no byte. Probabilities are multiples of
+2^-24, so that every machine decodes the same levels.
 
-Functions with a `coder` both write and read: a `Writer` writes the values that it is given, and a
-`Reader` only counts them. Both return the values of the stream, and callers go on with these.
+Functions with an argument `coder` write or read. A `Writer` encodes the values that it gets; a
+`Reader` uses only their number. Both return the values in the stream.
 """
 
 from collections.abc import Sequence
@@ -31,18 +33,18 @@ from impresslearn.masks.codec import Reader, Writer, code_layer
 LARGEST = 127  # the largest magnitude that can be coded
 WORD = 4  # bytes
 TOTAL_MASS = 1 << 24  # a symbol's mass is its probability times this, an integer
-# Odds o of zero, (4 + m) / 4 · 2^(e - 4): 16 octaves e of four parts m. Ratios r in steps of 1/32.
+# Odds o are (4 + m) / 4 · 2^(e - 4): 16 octaves e with four parts m each. Ratios r: 0, 1/32, …
 ODDS = np.array([((4 + k % 4) << (k // 4)) / 64 for k in range(64)])
 RATIOS = np.arange(32) / 32
 MODEL_BITS = 11  # 64 odds and 32 ratios
-# Bits at each of the odds: of a zero, and of a nonzero level's sign. Bits at each of the ratios: of
-# magnitude 1, and of each unit above 1. At ratio 0, larger magnitudes have the least mass, 1.
+# For each odds: bits of a zero, and bits of a nonzero level's sign. For each ratio: bits of
+# magnitude 1, and bits of each further unit. At ratio 0 larger magnitudes have the least mass, 1.
 ZERO_BITS, NONZERO_BITS = np.log2(1 + 1 / ODDS), 1 + np.log2(1 + ODDS)
 ONE_BITS, FURTHER_BITS = -np.log2(1 - RATIOS), -np.log2(np.maximum(RATIOS, 1 / TOTAL_MASS))
-# Steps and offsets are floats with three bits of mantissa, in 40 octaves from 2^-24 on.
+# Steps and offsets are floats with three bits of mantissa. They cover 40 octaves, from 2^-24 up.
 PARTS, OCTAVES, LOWEST_OCTAVE = 8, 40, -24
 SMALLEST_STEP, LARGEST_STEP = 2.0**LOWEST_OCTAVE, 15.0 * 2.0 ** (LOWEST_OCTAVE + OCTAVES - 4)
-# A step's probability falls to 13/16 with each eighth of an octave from the step before it.
+# Each eighth of an octave from the previous step multiplies the probability of a step by 13/16.
 NEARNESS = 13, 16
 
 Levels = NDArray[np.int64]
@@ -51,10 +53,10 @@ StepsAndOffsets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def encode_levels(tensors: Sequence[Levels], grids: StepsAndOffsets | None = None) -> bytes:
-    """Levels as bytes, with their grids if given. Raises ValueError for magnitudes above LARGEST.
+    """Encodes levels, and their grids if given. Raises ValueError for magnitudes above LARGEST.
 
     - tensors: vectors, or matrices (units, fan_in).
-    - grids: a step and an offset for each tensor, as `nearest_steps` rounds them; offsets may be 0
+    - grids: the steps and the offsets of all tensors, rounded by `nearest_steps`; offsets may be 0
       or negative. The step of a tensor of zeros is not kept.
     """
     if any(np.abs(levels).max(initial=0) > LARGEST for levels in tensors):
@@ -70,7 +72,7 @@ def encode_levels(tensors: Sequence[Levels], grids: StepsAndOffsets | None = Non
 def decode_levels(
     content: bytes, shapes: Sequence[tuple[int, ...]], with_grids: bool = False
 ) -> tuple[list[Levels], StepsAndOffsets]:
-    """The levels of these shapes, and their grids. Raises ValueError for bytes of no such code."""
+    """Decodes levels of these shapes, and their grids. Raises ValueError for damaged bytes."""
     if content[-1:] == b"\0":  # the encoder strips zeros from the end
         raise ValueError("coded numbers are damaged: bytes are left over")
     padded = content.ljust(-(-len(content) // WORD) * WORD, b"\0")
@@ -87,7 +89,7 @@ def decode_levels(
 
 
 def coded_bits(levels: Levels) -> float:
-    """The code length of a vector in its own model, without the bits of the model itself."""
+    """The code length of a vector with the best model, without the bits of the model itself."""
     return _fit(_counts(levels))[0]
 
 
@@ -99,23 +101,23 @@ def nearest_steps(values: Any) -> NDArray[np.float32]:
 
 
 def _content(writer: Writer) -> bytes:
-    """The shortest bytes that, followed by zeros, decode to what was written."""
+    """The shortest bytes that decode to what was written (the decoder appends zeros)."""
     words, (position, (lower, width)) = writer.coder.get_compressed(), writer.coder.pos()
     size = WORD * (position + 2)
     point = int.from_bytes(words.astype(">u4").tobytes().ljust(size, b"\0"), "big")
-    # Taken as one integer, all bytes from `first` to below first + width decode alike, `point`
-    # among them. The width is below 2^64, so no more than the last words can be saved.
+    # Read the bytes as one integer. All integers in [first, first + width) decode alike, and
+    # `point` is one of them. The width is below 2^64, so only bytes of the last words can be saved.
     first = point - (point - lower) % (1 << 64)
     for count in range(max(0, size - 3 * WORD), size + 1):
         unit = 1 << 8 * (size - count)
         number = -(-first // unit)
-        if number * unit < first + width:  # at the latest for all bytes, those of `point`
+        if number * unit < first + width:  # true at the latest for count = size, with `point`
             break
     return number.to_bytes(count, "big").rstrip(b"\0")
 
 
 def _flags(coder: Writer, values: Sequence[bool]) -> list[bool]:
-    """Booleans; each is expected to be true as often as the ones before it."""
+    """Codes booleans; the probability of true is estimated from the earlier ones."""
     coded: list[bool] = []
     for value in values:
         coded.append(_flag(coder, value, coded))
@@ -128,7 +130,7 @@ def _flag(coder: Writer, value: bool, before: Sequence[bool]) -> bool:
 
 
 def _code_grids(coder: Writer, nonzero: Flags, grids: StepsAndOffsets) -> StepsAndOffsets:
-    """The steps of nonzero tensors, and the offsets that are not 0; the others come back as 0."""
+    """Codes the steps of nonzero tensors and the nonzero offsets; others are returned as 0."""
     steps, offsets = (values.copy() for values in grids)
     shifted = _flags(coder, [bool(offset) for offset in offsets])
     places = np.flatnonzero(shifted)
@@ -141,7 +143,7 @@ def _code_grids(coder: Writer, nonzero: Flags, grids: StepsAndOffsets) -> StepsA
 
 
 def _code_steps(coder: Writer, steps: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Numbers as `nearest_steps` gives them, each by its distance from the one before."""
+    """Codes steps from `nearest_steps`, each by its distance from the previous one."""
     mantissas, exponents = np.frexp(steps)
     # The number of a step, counted from SMALLEST_STEP: eight steps per octave.
     codes = np.rint(mantissas * 2 * PARTS).astype(np.int64) - PARTS
@@ -155,12 +157,12 @@ def _code_steps(coder: Writer, steps: NDArray[np.float32]) -> NDArray[np.float32
 
 
 def _code_tensors(coder: Writer, tensors: Sequence[Levels], nonzero: Flags) -> list[Levels]:
-    """The levels of nonzero tensors. A vector's model comes first, if it is not the last one's."""
+    """Codes the levels of nonzero tensors, each vector after its model unless that is shared."""
     coded = []
     vectors = [levels for levels in tensors if levels.ndim == 1 and levels.any()]
-    models = iter(_shared_models(vectors))  # none for a reader, whose tensors are zeros
+    models = iter(_shared_models(vectors))  # empty for a reader, whose tensors are zeros
     model: tuple[int, int] | None = None
-    shared: list[bool] = []  # whether each vector has the model of the one before
+    shared: list[bool] = []  # for each vector but the first: whether it keeps the previous model
     for levels, is_nonzero in zip(tensors, nonzero, strict=True):
         if not is_nonzero:
             coded.append(levels)
@@ -178,17 +180,17 @@ def _code_tensors(coder: Writer, tensors: Sequence[Levels], nonzero: Flags) -> l
 
 
 def _code_matrix(coder: Writer, levels: Levels) -> Levels:
-    """The levels of a layer's weights: where they are nonzero, their signs, their magnitudes."""
+    """Codes the levels of a layer's weights: the nonzero positions, then signs and magnitudes."""
     mask = code_layer(coder, levels != 0)
     values = levels[mask]
     magnitudes, positive = np.abs(values), values > 0
-    # p of the module's docstring. At 0 and 255 no sign is written: all are the same.
+    # p is defined in the module's docstring. At 0 and 255 all signs are equal and none is written.
     p = 255 * bool(positive.any())
     if p and not positive.all():
         p = min(max(round(255 * float(positive.mean())), 1), 254)
     _, (_, ratio) = _fit(_counts(values))
     if magnitudes.max(initial=1) > 1:
-        ratio = max(ratio, 1)  # a ratio of 0 says that all magnitudes are 1, and none is written
+        ratio = max(ratio, 1)  # a ratio of 0 means that all magnitudes are 1 and none is written
     p, ratio = coder.number(p, 256), coder.number(ratio, len(RATIOS))
     positive = np.full(len(values), p == 255)
     if 0 < p < 255:
@@ -201,13 +203,13 @@ def _code_matrix(coder: Writer, levels: Levels) -> Levels:
 
 
 def _counts(levels: Levels) -> Levels:
-    """All that a model's bits depend on: how many zeros, how many others, the sum of magnitudes."""
+    """The number of zeros, the number of nonzero levels, and the sum of magnitudes."""
     nonzero = np.count_nonzero(levels)
     return np.array([levels.size - nonzero, nonzero, np.abs(levels).sum()])
 
 
 def _fit(counts: Levels) -> tuple[float, tuple[int, int]]:
-    """The bits in the best model, and that model: the indices of its odds and of its ratio."""
+    """The code length with the best model, and the indices of its odds and its ratio."""
     zeros, nonzero, total = counts.tolist()
     sign_bits = zeros * ZERO_BITS + nonzero * NONZERO_BITS
     magnitude_bits = nonzero * ONE_BITS + (total - nonzero) * FURTHER_BITS
@@ -216,7 +218,7 @@ def _fit(counts: Levels) -> tuple[float, tuple[int, int]]:
 
 
 def _shared_models(vectors: Sequence[Levels]) -> list[tuple[int, int]]:
-    """The model of each vector, which joins the run of vectors before it where that saves bits."""
+    """The model of each vector. A vector shares the model of those before it if this saves bits."""
     runs: list[list[Levels]] = []
     for own in map(_counts, vectors):
         before = np.sum(runs[-1], axis=0) if runs else own
@@ -232,13 +234,13 @@ def _shared_models(vectors: Sequence[Levels]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=256)
 def _magnitudes(ratio: int) -> stream.model.Model:
-    """Of magnitudes minus 1."""
+    """The distribution of magnitudes minus 1."""
     return _categorical(_tail(TOTAL_MASS, ratio), 0)
 
 
 @lru_cache(maxsize=256)
 def _two_sided(odds: int, ratio: int) -> stream.model.Model:
-    """Of levels plus LARGEST."""
+    """The distribution of levels plus LARGEST."""
     of_zero = (4 + odds % 4) << (odds // 4)  # ODDS[odds] · 64
     tail = _tail(TOTAL_MASS * 64 // (64 + of_zero) // 2, ratio)
     return _categorical([*reversed(tail), 0, *tail], LARGEST)
@@ -246,7 +248,7 @@ def _two_sided(odds: int, ratio: int) -> stream.model.Model:
 
 @lru_cache(maxsize=PARTS * OCTAVES)
 def _near(code: int) -> stream.model.Model:
-    """Of the code of a step or offset that follows one with this code."""
+    """The distribution of the code of a step or offset, given the code of the previous one."""
     masses = [TOTAL_MASS * (NEARNESS[1] - NEARNESS[0]) // (2 * NEARNESS[1])]
     for _ in range(1, PARTS * OCTAVES):
         masses.append(masses[-1] * NEARNESS[0] // NEARNESS[1])
@@ -255,7 +257,7 @@ def _near(code: int) -> stream.model.Model:
 
 
 def _categorical(masses: Any, rest: int) -> stream.model.Model:
-    """Of symbols 0, 1, … with these masses; the symbol `rest` gets what is left of TOTAL_MASS."""
+    """A distribution with these masses; the symbol `rest` gets the remainder of TOTAL_MASS."""
     table = np.array(masses, np.int64)
     table[rest] += TOTAL_MASS - table.sum()
     return stream.model.Categorical(table / TOTAL_MASS, perfect=False)

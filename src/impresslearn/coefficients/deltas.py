@@ -1,4 +1,4 @@
-"""A task's own head, and its changes of norms and biases: beside masks, or alone."""
+"""Parametrisations for a task's own head, and for changes of norms and biases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def head_layouts(
 ) -> list[TensorLayout]:
     """Weights (features, K), and a bias (K,) where the network's last layer has one."""
     shapes = backbone.own_head.shapes if backbone.own_head else {}
-    # A bias has no dimension beside the classes.
+    # A bias has only the dimension of the classes, so its shape in the layer is ().
     return [
         TensorLayout(f"{kind}.{name}", (features, num_classes) if shape else (num_classes,))
         for name, shape in shapes.items()
@@ -58,8 +58,8 @@ def head_layouts(
 
 
 def head_coefficients(head: Mapping[str, Tensor]) -> Coefficients:
-    """A head by parameter name, (K, features, ...) and (K,), as all that a task learned."""
-    # Features come first, as precisions of few bits round each class by a separate step.
+    """The numbers of a task that learned only a head; head: name -> (K, features, ...) or (K,)."""
+    # Features come first, because precisions of few bits have a separate step for each class.
     wide = [values.float() for values in head.values()]
     columns = (each if each.ndim == 1 else each.flatten(1).t().contiguous() for each in wide)
     return Coefficients((Head(),), (tuple(columns),))
@@ -77,7 +77,7 @@ def head_weights(backbone: Backbone, head: Sequence[Tensor] | None) -> dict[str,
 
 @dataclass(frozen=True)
 class NormBiasDeltas(Parametrisation):
-    """Changes of norms' scales and shifts, "norm", and of biases, in units of each parameter."""
+    """Changes of norms' scales and shifts ("norm") and of biases, in the unit of each parameter."""
 
     tune: tuple[TunedKind, ...] = ()
 
@@ -101,7 +101,7 @@ class NormBiasDeltas(Parametrisation):
         return changed
 
     def members(self, backbone: Backbone, tensors: Tensors) -> list[tuple[SmallParameter, Tensor]]:
-        """Each parameter with its part of the tensors."""
+        """Each parameter of the network with its part of the tensors."""
         pairs: list[tuple[SmallParameter, Tensor]] = []
         for group, values in zip(backbone.small_parameters(self.tune), tensors, strict=True):
             parts = values.split([prod(member.shape) for member in group])
@@ -110,7 +110,7 @@ class NormBiasDeltas(Parametrisation):
 
 
 def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
-    """Whether statistics that tasks share can be folded into scales and shifts of tuned norms."""
+    """Whether all batch norms share statistics between tasks and have tuned scales and shifts."""
     tuned = {member.name for member in chain(*backbone.small_parameters(tune))}
     needed = set[str]()
     for prefix, _ in batch_norms(backbone.module):
@@ -126,10 +126,10 @@ def folded(
     gathered: Statistics,
     kept: Statistics,
 ) -> list[Tensor]:
-    """Deltas under which the kept norm statistics do what the gathered ones did.
+    """Deltas with which the network computes the same for the kept statistics as for the gathered.
 
-    (x - m) / s · γ + b with mean m and deviation s is (x - m₀) / s₀ · γ' + b' for γ' = γ s₀ / s and
-    b' = b + (m₀ - m) γ / s.
+    With gathered mean m and deviation s, and kept m₀ and s₀, (x - m) / s · γ + b is equal to
+    (x - m₀) / s₀ · γ' + b' for γ' = γ s₀ / s and b' = b + (m₀ - m) γ / s.
     """
     changed = [values.clone() for values in tensors]
     parts = {pair[0].name: pair for pair in deltas.members(backbone, changed)}
@@ -140,7 +140,7 @@ def folded(
         scale, scale_delta = parts[f"{prefix}weight"]
         shift, shift_delta = parts[f"{prefix}bias"]
         gamma = backbone.small[scale.name] + scale.unit * scale_delta
-        # The parts are views of `changed`: writing to them changes the result.
+        # The parts are views of `changed`, so writing to them changes the result.
         shift_delta += gamma * shift_of_mean / own_deviation / shift.unit
         new_gamma = gamma * deviation / own_deviation
         scale_delta.copy_((new_gamma - backbone.small[scale.name]) / scale.unit)

@@ -1,8 +1,8 @@
-"""Learns a new task's numbers with gradients: eqs. 1 and 2 of the paper, by any parametrisation.
+"""Trains a task's numbers with gradients: eqs. 1 and 2 of the paper, for any parametrisation.
 
-`trainable_numbers` is the whole of it: the tensors that a parametrisation lays out become leaves of
-an optimisation (real, or integers on grids), `step_weights` turns them into the network's weights,
-and `TaskTraining.fit` minimises cross-entropy plus the cost that `step_weights` returns.
+`trainable_numbers` makes the tensors of a parametrisation leaves of an optimisation, either real
+numbers or integers on grids. Its `step_weights` computes the network's weights from them. Then
+`TaskTraining.fit` minimises cross-entropy plus the cost that `step_weights` returns.
 """
 
 import math
@@ -33,29 +33,29 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, unit_norm_penalty
 
-# At least 300 steps of small batches: a task of 50 labels needs them as much as one of 50,000.
+# At least 300 steps of small batches: a task of 50 labels needs as many as a task of 50,000.
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
 
-# A training has this number of intervals; at each, after the warm-up, a budget is looked at.
+# How often a training compares its code with the budget, apart from the warm-up.
 CONTROLS = 60
-# Proportional and integral gain of the logarithm of the price. Numbers follow the price late: an
-# integral alone would overshoot.
+# Proportional and integral gain of the control of the price's logarithm. The size follows the price
+# late, so that an integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
-# The training aims at these shares of the budget; a steady excess and the last steps need the rest.
+# The training aims at these fractions of the budget; steady excess and last steps need the rest.
 AIM, SPARSE_AIM = 0.92, 0.7
-HIGHEST_RISE = 12.0  # of the logarithm
-DEAD_ZONES = 20  # halvings of the range of dead zones
+HIGHEST_RISE = 12.0  # of the price's logarithm
+DEAD_ZONES = 20  # steps of the search for the smallest dead zone
 
 
 @dataclass
 class Budget:
-    """The bytes that a task's code may take, kept while its numbers are trained.
+    """Controls the price of a bit during a training, so that the code fits into max_bytes.
 
-    - max_bytes: of the code of all numbers.
-    - price: of a bit, at least; in the end the last one.
-    - excess: how far the code ended above max_bytes, as a share of it, before any dead zone.
+    - max_bytes: limit on the code of all numbers.
+    - price: the lowest price of a bit; the training changes it to the current price.
+    - excess: the relative excess of the final code over max_bytes, before it is cut to fit.
     """
 
     max_bytes: int
@@ -83,18 +83,17 @@ def trainable_numbers(
     budget: Budget | None,
     head: bool,
 ) -> Trainable:
-    """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
+    """A task's numbers to train, with the price of their bits and the penalty of eq. 2.
 
-    - training: of the task. Its examples share the price of bits, which rises over its steps; its
-      seed is also of what a parametrisation draws at the start.
-    - penalty: λ of eq. 2, on the alphas of masks.
-    - previous: numbers of the task to go on from; None starts anew.
-    - budget: of bytes. The price of bits rises and falls while the numbers are trained, so that
-      their code ends near it; in the end it is rounded down to fit.
-    - head: whether the task's own head, where it has one, is among the numbers.
+    - training: the task's data and recipe. Its seed also sets the random start values.
+    - penalty: λ of eq. 2, for the coefficients of masks.
+    - previous: the task's numbers to continue from; None starts from the beginning.
+    - budget: limit on the bytes. The price of bits is adjusted so that the code ends near it. If
+      the code is too long in the end, small integers are set to 0.
+    - head: whether to train the task's own head too, if it has one.
 
-    Raises InputError for a bank without masks where they are needed, and for previous numbers of
-    another kind than the settings give.
+    Raises InputError for an empty bank if masks are needed, and for previous numbers whose kind
+    differs from the settings.
     """
     backbone, examples = training.backbone, len(training.source)
     if previous is None:
@@ -105,7 +104,7 @@ def trainable_numbers(
     layouts = layouts_of(parts, backbone, num_masks, training.num_classes)
     groups = _leaves(training, bank, spec, parts, num_masks, layouts, previous)
     is_sparse = spec.parametrisation.is_sparse
-    # At its full price from the first step, a mixture shrinks to zeros before it is of any use.
+    # The full price from the first step would shrink a mixture to zeros before it becomes useful.
     # Numbers that start from a pretrained network, or from a learned task, are useful at once.
     steps, warmup = training.recipe.total_steps(examples), 0.0
     if spec.bit_price and not spec.residual and (previous is None or is_sparse):
@@ -125,7 +124,7 @@ def trainable_numbers(
         cost: Tensor | float = 0.0
         if spec.bit_price:
             risen = min(step / warmup, 1.0) if warmup else 1.0
-            # The objective is bits of labels plus bits of numbers: in nats, per example.
+            # The objective is bits of labels plus bits of numbers, converted to nats per example.
             bits = sum(group.bits() for group in groups)
             price = risen * (budget.price if budget else spec.bit_price)
             cost = bits * (price * math.log(2) / examples)
@@ -145,7 +144,7 @@ def trainable_numbers(
         return Coefficients(parts, grouped(values, layouts), num_masks, kept_grids)
 
     def size_of(coefficients: Coefficients) -> int:
-        """The bytes of a code."""
+        """The number of bytes of the coded coefficients."""
         if not all(tensor.isfinite().all() for tensor in coefficients.tensors()):
             line = "the numbers became NaN or infinite while they were trained"
             raise TrainingError(f"{line}; lower the learning rate, or give the network in float32")
@@ -153,14 +152,14 @@ def trainable_numbers(
         return len(encode_tensors(coefficients.tensors(), flat, "coded", coefficients.grids))
 
     def result_within() -> Coefficients:
-        """The result, with the smallest dead zone in which its code fits into the budget."""
+        """The result with the smallest dead zone (sizes set to 0) that makes it fit the budget."""
         learned = result()
         if budget is None:
             return learned
         budget.excess = size_of(learned) / max(1, budget.max_bytes) - 1
         if budget.excess <= 0:
             return learned
-        low, high = 0.5, LARGEST + 1.0  # at which all integers are 0
+        low, high = 0.5, LARGEST + 1.0  # with `high` all integers are 0
         for _ in range(DEAD_ZONES):
             middle = math.sqrt(low * high)
             if size_of(result(middle)) <= budget.max_bytes:
@@ -171,7 +170,7 @@ def trainable_numbers(
 
     @torch.no_grad()
     def fold(gathered: Statistics, kept: Statistics) -> None:
-        """Moves gathered norm statistics into the changes of scales and shifts."""
+        """Folds gathered norm statistics into the changes of scales and shifts."""
         first = 0
         for part, layout, values in zip(parts, layouts, tensors(), strict=True):
             if isinstance(part, NormBiasDeltas):
@@ -185,7 +184,7 @@ def trainable_numbers(
 
 
 class _RealParameters:
-    """Tensors that are trained as they are; the counterpart of `QuantizedParameters`."""
+    """Real tensors to train, with the interface of `QuantizedParameters`."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.parameters = [tensor.requires_grad_(True) for tensor in tensors]
@@ -212,7 +211,7 @@ def _parts_of_new_task(
         parts.append(Head())
     if spec.tune and backbone.small_parameters(spec.tune):
         parts.append(NormBiasDeltas(spec.tune))
-    # A task with its own head needs neither masks nor maskable layers.
+    # A task with its own head can do without masks and without maskable layers.
     if backbone.own_head is None or (num_masks if main.uses_masks else backbone.layers):
         parts.insert(len(parts) if main.is_sparse else 0, main)  # sparse integers come last
     return tuple(parts), num_masks
@@ -227,7 +226,7 @@ def _leaves(
     layouts: Sequence[Sequence[TensorLayout]],
     previous: Coefficients | None,
 ) -> list[Any]:
-    """The leaves of the optimisation: one object for all dense tensors, and one per sparse part."""
+    """The objects that hold the leaves: one for all dense tensors, and one per sparse part."""
     backbone, is_coded = training.backbone, spec.bit_price is not None
     values, grids, speeds, sparse = [], [], [], []
     kept = grouped(previous.grids, layouts) if previous and previous.grids else None
@@ -242,11 +241,11 @@ def _leaves(
             shape = layout[place].shape
             tensor = torch.full(shape, start.value, dtype=torch.float32, device=backbone.device)
             if initial:
-                # A head grows by columns as they start, one for each new class.
+                # A head grows by one column per new class, with the usual start value.
                 tensor[..., : initial[place].shape[-1]] = initial[place]
             grid = initial_grids[place] if initial_grids else Grid(start.step, start.value)
             values.append(tensor)
-            # All integers of a kept tensor without a step are zero.
+            # A step of 0 means that all integers are zero; the tensor then gets its first step.
             grids.append(grid if grid.step else Grid(start.step, grid.offset))
             speeds.append(start.speed)
     if not is_coded:
@@ -264,7 +263,7 @@ def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, previous: Coeffi
     deltas = [part for part in previous.parts if isinstance(part, NormBiasDeltas)]
     main = [part for part in previous.parts if not isinstance(part, (Head, NormBiasDeltas))]
     wanted = [NormBiasDeltas(spec.tune)] if backbone.small_parameters(spec.tune) else []
-    # A task that is a head alone goes on under any settings.
+    # A task that only has a head can continue with any settings.
     other = main and (main != [spec.parametrisation] or deltas != wanted)
     if other or (previous.grids is None) != (spec.bit_price is None):
         line = "the task has coefficients of another kind than this learner's settings give"

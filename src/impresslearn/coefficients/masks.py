@@ -1,8 +1,8 @@
 """Mixtures of masks: the paper's coefficients, W ⊙ Σ_t α_t M^t (eq. 1).
 
-There is one α per mask and layer ("layer", the paper) or per mask and output unit ("unit"),
-optionally times a learned scale per output unit. With `residual` (the learner's start="network")
-masks change the network's weights: W ⊙ (1 + Σ_t α_t M^t).
+There is one α per mask and layer ("layer", as in the paper) or per mask and output unit ("unit").
+A learned scale per output unit can be added. With `residual` (the learner's start="network") masks
+change the network's own weights: W ⊙ (1 + Σ_t α_t M^t).
 """
 
 import math
@@ -31,11 +31,11 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 
-# Coded mixtures start with an RMS weight of at most this times sqrt(2 / fan_in), He's initial RMS.
+# The initial RMS weight of coded mixtures is at most this times sqrt(2 / fan_in), He's initial RMS.
 FIRST_GAIN = 0.5
-FIRST_STEP = 0.5  # the first step of coded alphas, as a share of the weights at the start
+FIRST_STEP = 0.5  # the first step of coded alphas, relative to the initial weights
 FIRST_SCALE_STEP = 0.1
-# The first step of alphas that change pretrained weights, as a share of these.
+# The first step of alphas that change pretrained weights, relative to these weights.
 RESIDUAL_STEP = 0.05
 # `Start.speed` of coded alphas per output unit: there are many, and each scales few weights.
 SPEED_PER_OUTPUT_UNIT = 2.5
@@ -48,7 +48,7 @@ class MaskMixture(Parametrisation):
     """Coefficients over the first N masks of the bank.
 
     - per_unit: one α per mask and output unit, (N, units) per layer, instead of (N,).
-    - output_scale: a scale (units,) per layer on top.
+    - output_scale: whether each layer also has a scale per output unit, (units,).
     - residual: W ⊙ (1 + Σ α M) instead of W ⊙ Σ α M.
     """
 
@@ -71,15 +71,14 @@ class MaskMixture(Parametrisation):
         return tensors
 
     def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
-        """Equal alphas: 1/N, or 0 if residual; scales start at 1.
+        """Alphas start at 1/N, or at 0 if residual; scales start at 1.
 
-        Coded alphas start so that a layer has the RMS weight of the backbone, or FIRST_GAIN times
-        the RMS of He's initialisation if that is less. With `residual` they start at zero.
+        Coded alphas without `residual` start at an equal value that gives each layer the RMS weight
+        of the backbone, or FIRST_GAIN times the RMS of He's initialisation if that is less.
         """
         if num_masks < 1:
             raise InputError(EMPTY)
-        # 1/N is the paper's uniform prior ("Initialization of α"); on a pretrained network,
-        # 0 is the network itself.
+        # 1/N is the paper's uniform prior; with residual, 0 is the network itself.
         alphas = [Start(0.0 if self.residual else 1 / num_masks)] * len(backbone.layers)
         if coded:
             alphas = self._coded_start(backbone, bank, num_masks)
@@ -97,8 +96,8 @@ class MaskMixture(Parametrisation):
 
     @torch.no_grad()
     def _coded_start(self, backbone: Backbone, bank: MaskBank, num_masks: int) -> list[Start]:
-        """Start values and steps; steps are smaller where more masks cover each weight."""
-        # Alphas that change trained weights move fast even per unit: they start from good weights.
+        """Start values and steps; steps are smaller if more masks cover each weight."""
+        # Alphas that change pretrained weights keep the usual speed even per unit.
         slow = self.per_unit and not self.residual
         speed = SPEED_PER_OUTPUT_UNIT if slow else CODED_SPEED
         ones = torch.ones(num_masks, dtype=torch.float32, device=bank.device)
@@ -108,7 +107,7 @@ class MaskMixture(Parametrisation):
             size = max(_rms(backbone.weights[layer.name]), TINY)
             wanted = min(size, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
             covering = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
-            # The steps of all masks that cover a weight add up as independent numbers do.
+            # The steps of the masks that cover a weight add up like independent random numbers.
             root = math.sqrt(max(covering, 1 / layer.numel))
             if self.residual:
                 starts.append(Start(0.0, RESIDUAL_STEP / root, speed))
@@ -128,7 +127,8 @@ def mix(
     """Layer name -> W ⊙ Σ α M, or W ⊙ (1 + Σ α M), times scales; differentiable in α and scales.
 
     - frozen: the backbone's maskable weights by layer name.
-    - alphas: (N,) or (N, units) per layer; scales: (units,) per layer; residual: see `MaskMixture`.
+    - alphas: (N,) or (N, units) per layer, for the first N masks; scales: (units,) per layer.
+    - residual: see `MaskMixture`.
 
     Raises InputError for more alphas than the bank has masks.
     """
@@ -146,7 +146,7 @@ def mix(
 
 
 def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The weights under one mask of the bank: layer name -> W ⊙ M; the other masks are not read."""
+    """The weights under one mask of the bank, layer name -> W ⊙ M, without reading other masks."""
     _, packed = bank.packed(bank.index(name))
     one = torch.ones(1, dtype=torch.float32, device=bank.device)
     frozen = [weights[layer.name] for layer in bank.layers]

@@ -1,9 +1,9 @@
-"""Sparse integers on single weights, learned at the price of their code.
+"""A sparse integer for each weight, trained with its code length as part of the loss.
 
-A task's weights are W ⊙ n s: an integer n for each weight, a step s for each layer. On a random
-network the integers start as a sparse random mask and stay at 0 or above, so that the signs come
-from the network and cost nothing. On a pretrained network the weights are W ⊙ (1 + n s), and all n
-start at 0. The forward pass uses n rounded; the gradient passes the rounding (straight-through).
+A task's weights are W ⊙ n s, with an integer n per weight and a step s per layer. On a random
+network the integers start as a sparse random mask and stay at 0 or above. So the signs come from
+the network and need no bits. On a pretrained network the weights are W ⊙ (1 + n s), and all n start
+at 0. The forward pass uses rounded n; the gradient ignores the rounding (straight-through).
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 
-# On a random network this share of the weights starts at 1, but at least 8 (or half) per unit.
+# On a random network this fraction of the weights starts at 1, but at least 8 (or half) per unit.
 START_DENSITY, LEAST_PER_UNIT = 1 / 6, 8
-START_GAIN = 0.5  # the layers' weights start this times sqrt(2 / fan_in) large (root mean square)
-RESIDUAL_STEP = 0.8  # the first step on pretrained weights, as a share of these
-# Integers move this much faster than the learning rate of the recipe says.
+START_GAIN = 0.5  # the initial root mean square of a layer's weights is this · sqrt(2 / fan_in)
+RESIDUAL_STEP = 0.8  # the first step on pretrained weights, relative to these weights
+# Integers move faster than the recipe's learning rate by this factor.
 LEVELS_PER_UNIT = 1.25
-# Densities that the price reckons with: a position never costs less or more than at these.
+# The price of a position is computed for a density between these limits.
 DENSEST, SPARSEST = 0.1, 1e-4
-# The price takes at least this share of the sizes to be 1, and of the others to be larger.
+# In the price of sizes, the fractions of 1 and of larger sizes are both at least this.
 LOWEST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Multipliers(Parametrisation):
-    """An integer multiple for each weight; no masks.
+    """An integer multiple n for each weight, without masks.
 
     - residual: W ⊙ (1 + n s), with n of either sign, instead of W ⊙ n s with n >= 0.
     """
@@ -58,7 +58,7 @@ class Multipliers(Parametrisation):
 
     kind = "multipliers"
     is_sparse = True
-    # In full from the first step on, the price takes all integers before the loss needs any.
+    # The full price from the first step would set all integers to 0 before they become useful.
     price_warmup = 0.5
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
@@ -77,7 +77,7 @@ class Multipliers(Parametrisation):
     def integers(
         self, backbone: Backbone, seed: int, previous: Sequence[Tensor], grids: Sequence[Grid]
     ) -> SparseIntegerMultipliers:
-        """The integers of all layers, drawn from the seed or from a task to go on from."""
+        """The integers of all layers, drawn from the seed or continued from previous values."""
         drawn = SparseIntegerMultipliers(backbone, self.residual, seed)
         if previous:
             drawn.set(previous, [grid.step for grid in grids])
@@ -85,12 +85,12 @@ class Multipliers(Parametrisation):
 
 
 class SparseIntegerMultipliers:
-    """The multiples of all layers under optimisation.
+    """The trainable multiples of all layers.
 
-    They start from a random mask that the seed draws, or, `residual`, from zeros. The price
-    approximates what `coding` will write: the position of a nonzero number by the densities of its
-    row and column, and its size by a geometric law, both as they are at this moment. It is linear
-    in |n| up to 1 and beyond, so that numbers which do not earn their bits go to 0.
+    They start from a random mask drawn with the seed, or from zeros if `residual`. Their price
+    approximates the bits that `coding` will write: for the position of a nonzero number, by the
+    present densities of its row and column; for its size, by a geometric distribution. The price
+    is linear in |n| up to 1, and again above 1, so that numbers which save too little loss go to 0.
     """
 
     def __init__(self, backbone: Backbone, residual: bool, seed: int) -> None:
@@ -98,7 +98,7 @@ class SparseIntegerMultipliers:
         self._residual = residual
         self._shapes = [(layer.units, layer.fan_in) for layer in layers]
         self._sizes = [layer.numel for layer in layers]
-        # One parameter for all layers, and one for their steps, as in `QuantizedParameters`.
+        # One parameter for all layers and one for all steps, as in `QuantizedParameters`.
         numbers = torch.zeros(sum(self._sizes), dtype=torch.float32)
         numbers = numbers if residual else self._random_mask(seed)
         self._numbers = numbers.to(device).requires_grad_(True)
@@ -110,8 +110,8 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def set(self, values: Sequence[Tensor], steps: Sequence[float]) -> None:
-        """Starts at a task's multiples and steps; zeros stay where they were drawn, below 0.5."""
-        # A layer whose numbers are all zero has kept no step.
+        """Continues from a task's multiples and steps; zeros keep their random values below 0.5."""
+        # The step of a layer with only zeros is not kept, so it is 0 here.
         known = torch.tensor(steps, dtype=torch.float32, device=self._first.device)
         self._first.copy_(torch.where(known > 0, known, self._first))
         pairs = zip(values, self._first, strict=True)
@@ -126,7 +126,7 @@ class SparseIntegerMultipliers:
         return self._scaled(rounded, self._scaled_steps())
 
     def bits(self) -> Tensor:
-        """The code length, approximately, differentiable."""
+        """The approximate code length in bits, differentiable."""
         exact = self._exact()
         size = exact.abs() if self._residual else exact.clamp(min=0)
         total = size.new_zeros(())
@@ -138,14 +138,14 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
-        """The values and their grids as they are kept; dead_zone: see `rounded_to_zero`."""
+        """The final values and their grids; dead_zone: see `rounded_to_zero`."""
         steps = self._scaled_steps()
         exact = self._exact().clamp(-LARGEST if self._residual else 0, LARGEST)
         values = self._scaled(rounded_to_zero(exact, dead_zone), steps)
         return values, [Grid(step, 0.0) for step in steps.tolist()]
 
     def _random_mask(self, seed: int) -> Tensor:
-        """Uniform draws, up to where the wanted share of them is rounded to 1."""
+        """Uniform random numbers from 0 up, scaled so that the wanted fraction rounds to 1."""
         generator = torch.Generator().manual_seed(torch_seed(seed))
         draws = torch.rand(sum(self._sizes), dtype=torch.float32, generator=generator)
         for part, (_, fan_in) in zip(draws.split(self._sizes), self._shapes, strict=True):
@@ -158,7 +158,7 @@ class SparseIntegerMultipliers:
 
     @torch.no_grad()
     def _first_steps(self, backbone: Backbone) -> Tensor:
-        """Steps that make the layers' weights as large as START_GAIN says."""
+        """Steps that give the layers' weights the size of START_GAIN."""
         steps = []
         integers = parts_of(self._rounded(self._exact()), self._shapes)
         for layer, levels in zip(backbone.layers, integers, strict=True):
@@ -184,10 +184,10 @@ class SparseIntegerMultipliers:
 
 @torch.no_grad()
 def _prices(rounded: Tensor, signed: bool) -> tuple[Tensor, Tensor]:
-    """Bits of a number of size 1 at each place, (units, fan_in), and of each further step."""
+    """Bits of a number of size 1 at each place, (units, fan_in), and of each further unit."""
     used = (rounded != 0).float()
     count, sizes = used.sum(), rounded.abs().sum()
-    # Shares with a prior of half a nonzero number, as none may cost infinitely many bits.
+    # A prior of half a nonzero number avoids infinite prices.
     rows = ((used.sum(1) + 0.5) / (used.shape[1] + 1)).log2()
     columns = ((used.sum(0) + 0.5) / (used.shape[0] + 1)).log2()
     whole = ((count + 1) / (used.numel() + 2)).log2()

@@ -1,15 +1,15 @@
-"""Codes the norm statistics that a task keeps for itself.
+"""Rounds and codes the norm statistics of tasks that keep their own.
 
-A batch norm computes (x - m) / s with s = sqrt(v + ε) for a mean m and a variance v. Under "coded"
-both are rounded relative to the m₀ and s₀ that every task starts from (0 and about 1 in a new
-network): log(s / s₀) to a multiple of DEVIATION_STEP, then (m - m₀) / s to a multiple of MEAN_STEP.
-The normalised activations so move by a small part of their deviation, however large that is.
-Layer after layer is measured on training inputs and rounded, so that errors do not add up. The
-multiples are integers: one model codes all means, and another all logarithms, each less the median
-of its layer (`coding`).
+A batch norm computes (x - m) / s with mean m, variance v and s = sqrt(v + ε). With precision
+"coded", m and s are rounded relative to the m₀ and s₀ that every task starts from (0 and about 1 in
+a new network). First log(s / s₀) is rounded to a multiple of DEVIATION_STEP, then (m - m₀) / s to a
+multiple of MEAN_STEP. So normalised activations change by only a small part of their deviation. The
+statistics of each layer are measured after those of earlier layers are rounded, so that errors do
+not add up. `coding` writes the multiples: one model for all means, and one for all logarithms, from
+which the median of the layer is subtracted.
 
-Integers up to LARGEST do not reach every statistic (the mean of a channel that hardly varies). A
-task then keeps the gathered values as they are, as it does under any other precision.
+If a multiple exceeds LARGEST, as for the mean of a channel that hardly varies, the task keeps the
+gathered values without rounding, as with every other precision.
 """
 
 from collections.abc import Mapping
@@ -35,16 +35,16 @@ Floats = NDArray[np.float64]
 MEAN_STEP = 0.5  # step of means, in deviations
 DEVIATION_STEP = 0.2  # step of the natural logarithms of deviations
 FEWEST_MEASURED = 16
-# Numbers at most in the inputs that statistics are measured on: 1,365 images of 3 x 32 x 32.
+# Inputs to measure on have at most this number of values: 1,365 images of 3 x 32 x 32.
 MEASURED_NUMBERS = 2**22
 
 
 @dataclass(frozen=True)
 class StoredStatistics:
-    """A task's norm statistics: the values that it computes with, and the bytes that it keeps.
+    """A task's norm statistics: the values that it uses, and the bytes that a store keeps.
 
-    - values: by buffer name, as `Backbone.initial_statistics` has them.
-    - code: their code; None where the values themselves are kept.
+    - values: by buffer name, as in `Backbone.initial_statistics`.
+    - code: the coded values; None if the values are kept without coding.
     """
 
     values: Statistics = field(repr=False)
@@ -53,7 +53,7 @@ class StoredStatistics:
     @property
     def content(self) -> bytes:
         """The bytes that a store keeps."""
-        # Without a code, the values as torch keeps them, little-endian, one buffer after the other.
+        # Without a code: the little-endian values of one buffer after another.
         return b"".join(map(bytes_of, self.values.values())) if self.code is None else self.code
 
 
@@ -64,9 +64,9 @@ def round_statistics(
     weights: Mapping[str, Tensor],
     examples: Examples | StreamedExamples,
 ) -> StoredStatistics:
-    """A task's statistics as a precision keeps them: as gathered, or under "coded" rounded.
+    """A task's statistics: rounded if the precision is "coded", otherwise as gathered.
 
-    weights, examples: of the task, to measure each layer behind rounded ones.
+    weights, examples: of the task, to measure each layer after earlier ones are rounded.
     """
     if precision != "coded":
         return StoredStatistics(gathered)
@@ -83,8 +83,8 @@ def _remeasured(
 ) -> Statistics:
     """The statistics of all batch norms, measured in one evaluation pass and rounded.
 
-    An error that rounding makes in one layer's statistics is measured by the layers behind it and
-    taken out again. Norms that are not called keep the statistics that tasks start from.
+    Each layer is measured with the rounded statistics of earlier layers, and so corrects for their
+    rounding errors. Norms that are not called keep the initial statistics.
     """
     statistics = backbone.initial_statistics()
     left = {origin.prefix: origin for origin in _origins(backbone)}
@@ -94,7 +94,7 @@ def _remeasured(
             values = arguments[0].double().transpose(0, 1).flatten(1)
             mean, variance = values.mean(dim=1), values.var(dim=1, correction=0)
             levels = origin.levels(mean.cpu().numpy(), variance.cpu().numpy())
-            # In place: the norm that is called now normalises by them.
+            # In place, because the norm uses these statistics in the call that follows.
             for name, moment in zip(origin.names, origin.values(*levels), strict=True):
                 statistics[name].copy_(torch.from_numpy(moment))
 
@@ -110,7 +110,7 @@ def _remeasured(
 def coded_statistics(
     backbone: Backbone, statistics: Statistics, otherwise: Statistics
 ) -> StoredStatistics:
-    """Statistics rounded and coded; `otherwise` where the integers do not reach."""
+    """Rounded and coded statistics, or `otherwise` if an integer would exceed LARGEST."""
     shifts, logarithms, medians = [], [], []
     for origin in _origins(backbone):
         shift, logarithm = origin.levels(*origin.moments(statistics))
@@ -122,13 +122,13 @@ def coded_statistics(
     # NaN and infinities fail this comparison too.
     if all((np.abs(values) <= LARGEST).all() for values in numbers):
         code = encode_levels([values.astype(np.int64) for values in numbers])
-        with suppress(ValueError):  # rounded up to more than their dtype holds
+        with suppress(ValueError):  # a rounded value may exceed its dtype
             return restore_statistics(backbone, code, coded=True)
     return StoredStatistics(otherwise)
 
 
 def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> StoredStatistics:
-    """Statistics from their content. Raises ValueError for a damaged one or another network's."""
+    """Decodes statistics. Raises ValueError for damaged content or that of another network."""
     values, place = backbone.initial_statistics(), 0
     if coded:
         origins = _origins(backbone)
@@ -156,7 +156,7 @@ def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> Store
 
 
 class _Origin:
-    """Where the channels of one norm start: their means, and deviations with the norm's ε."""
+    """The initial means and deviations of one norm's channels, which statistics are relative to."""
 
     def __init__(self, prefix: str, epsilon: float, initial: Statistics) -> None:
         self.prefix, self._epsilon = prefix, epsilon
@@ -165,12 +165,12 @@ class _Origin:
         self._deviations = np.sqrt(variances + epsilon)
 
     def moments(self, statistics: Statistics) -> list[Floats]:
-        """The means and the variances of its channels."""
+        """The means and the variances of the norm's channels."""
         return [statistics[name].detach().cpu().double().numpy() for name in self.names]
 
     @np.errstate(all="ignore")
     def levels(self, means: Floats, variances: Floats) -> tuple[Floats, Floats]:
-        """The nearest integers of means and of logarithms; NaN or infinite where none is near."""
+        """The integers for means and for logarithms; NaN or infinite if there is none."""
         ratios = np.sqrt(variances + self._epsilon) / self._deviations
         logarithms = np.rint(np.log(ratios) / DEVIATION_STEP)
         deviations = self._deviations * np.exp(DEVIATION_STEP * logarithms)
@@ -178,7 +178,7 @@ class _Origin:
 
     @np.errstate(all="ignore")
     def values(self, shifts: Any, logarithms: Any) -> tuple[Floats, Floats]:
-        """The means and variances that integers stand for."""
+        """The means and variances that belong to integers."""
         deviations = self._deviations * np.exp(DEVIATION_STEP * logarithms)
         means = self.means + MEAN_STEP * shifts * deviations
         return means, np.maximum(deviations**2 - self._epsilon, 0.0)

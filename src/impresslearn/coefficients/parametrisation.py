@@ -1,10 +1,10 @@
-"""What a task learns. A parametrisation is one object that says which tensors a task keeps.
+"""Parametrisations: objects that define which tensors a task keeps and how they become weights.
 
-A task combines up to three of them: (1) `masks` or `multipliers`; (2) a `readout` or a head of
-its own; (3) changes of norms and biases (`deltas`). Training, rounding, counting and the store loop
-over `Parametrisation.layout` and read the class attributes below. A new parametrisation is one file
-and one call of `register_parametrisation`, whose `makers` add values to the learner's setting
-`granularity`.
+A task combines up to three parametrisations: (1) `masks` or `multipliers`; (2) a `readout` or the
+task's own head; (3) changes of norms and biases (`deltas`). Training, rounding and the store are
+the same for all: they only use the methods and class attributes of `Parametrisation`. To add your
+own, write a subclass and call `register_parametrisation`, which can add values to the learner's
+setting `granularity`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ CODED_SPEED = 10.0  # multiple of the recipe's learning rate for coded integers
 class CoefficientSpec:
     """The kind of numbers that a task learns.
 
-    - granularity: "layer", "unit", "weight", "readout", or a name that was registered.
-    - output_scale: whether masks also get a learned scale per output unit.
-    - bit_price: None for real numbers; otherwise numbers are integers on a grid, and one bit of
-      their code costs this number of bits of the examples' cross-entropy (the weight λ of
+    - granularity: "layer", "unit", "weight", "readout", or a registered name.
+    - output_scale: whether a task that combines masks also learns a scale per output unit.
+    - bit_price: None for real numbers. Otherwise numbers are integers on a grid, and this is the
+      price of one bit of their code, in bits of the examples' cross-entropy (the λ of
       rate–distortion; 1 gives the shortest description of labels and coefficients together).
-    - residual: whether masks change the network's own weights, W ⊙ (1 + Σ α M).
-    - tune: small parameters to learn too: "norm" for scales and shifts of norms, "bias".
+    - residual: whether masks change the network's own weights: W ⊙ (1 + Σ α M), not W ⊙ Σ α M.
+    - tune: further parameters to learn: "norm" (scales and shifts of norms), "bias".
 
-    `parametrisation` is what `granularity` names; a head and small parameters have their own.
-    Raises InputError for settings that it cannot use.
+    The field `parametrisation` is made from `granularity`. Raises InputError for settings that do
+    not go together.
     """
 
     granularity: str = "layer"
@@ -69,11 +69,11 @@ class CoefficientSpec:
 
 @dataclass(frozen=True)
 class Start:
-    """How a tensor is initialised.
+    """How a tensor is initialised. The last two fields matter for integers on a grid ("coded").
 
-    - value: of every entry; under "coded" also the offset of its grid.
-    - step: the first step of the grid.
-    - speed: under "coded" the multiple of the learning rate at which its integers are trained.
+    - value: the value of every entry, and the offset of the grid.
+    - step: the initial step of the grid.
+    - speed: the learning rate of the integers, as a multiple of the recipe's.
     """
 
     value: float
@@ -84,19 +84,19 @@ class Start:
 Starts = Sequence[Start]
 Tensors = Sequence[Tensor]
 Weights = dict[str, Tensor]  # by the parameter's name
-Mixture = tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]  # coefficients, and scales
+Mixture = tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]  # coefficients and scales per layer
 
 
 class Parametrisation(ABC):
-    """Names and lays out the tensors that a task keeps, and makes weights of them.
+    """Defines the tensors that a task keeps, and computes the task's weights from them.
 
     A subclass is a frozen dataclass of JSON values. Tensors are always in the order of `layout`.
 
     - kind: the name of the class in stores.
-    - uses_masks: whether it needs a bank.
-    - is_readout: whether a task is fitted to features of the network, by `ReadoutFit`.
-    - is_sparse: whether its layouts are sparse and it brings its own `integers`.
-    - price_warmup: the share of a new task's steps over which the price of bits rises from zero.
+    - uses_masks: whether it combines the masks of a bank.
+    - is_readout: whether `ReadoutFit` fits it to features of the network, without gradients.
+    - is_sparse: whether its tensors are sparse; it then has its own method `integers`.
+    - price_warmup: fraction of a new task's steps in which the price of bits rises from zero.
     """
 
     kind: ClassVar[str]
@@ -107,43 +107,43 @@ class Parametrisation(ABC):
 
     @abstractmethod
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
-        """The tensors that a task keeps."""
+        """The names and shapes of the tensors that a task keeps."""
 
     def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
-        """Initial values, () for zeros; coded: whether they are integers on a grid."""
+        """The initial values of the tensors, () for zeros; coded: whether they are on grids."""
         return ()
 
     def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
-        """The parameters that the task computes with, by name, differentiable in the tensors."""
+        """The network parameters that the task replaces, by name, differentiable in `tensors`."""
         return {}
 
     def mixture(self, tensors: Tensors) -> Mixture:
-        """Coefficients of masks, (N,) or (N, units) per layer, and scales per layer, if any.
+        """The coefficients of masks, (N,) or (N, units) per layer, and scales per layer or None.
 
-        The penalty of eq. 2, charts and task inference read it. A parametrisation that mixes no
-        masks does not override it.
+        Used by the penalty of eq. 2, charts and task inference. Override this method only if the
+        parametrisation mixes masks.
         """
         return (), None
 
     @classmethod
     def mixes_masks(cls) -> bool:
-        """Whether its tensors mix masks."""
+        """Whether this class mixes masks, and so overrides `mixture`."""
         return cls.mixture is not Parametrisation.mixture
 
     def integers(
         self, backbone: Backbone, seed: int, previous: Sequence[Tensor], grids: Sequence[Grid]
     ) -> Any:
-        """Trainable integers like `QuantizedParameters`, if sparse; previous: initial values."""
+        """For sparse kinds: trainable integers with the methods of `QuantizedParameters`."""
         raise NotImplementedError(f"{type(self).__name__} sets is_sparse and needs this method")
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """The numbers of one task, float32.
+    """The numbers of one task, as float32 tensors.
 
-    - parts: its parametrisations; numbers: the tensors of each, in layout order.
-    - num_masks: the number of masks that are combined, from the start of the bank.
-    - grids: a grid for each tensor where they were learned on grids.
+    - parts: the task's parametrisations; numbers: the tensors of each part, in layout order.
+    - num_masks: the number of masks that the task combines: the first ones of the bank.
+    - grids: one grid per tensor if the numbers were learned on grids, otherwise None.
     """
 
     parts: tuple[Parametrisation, ...]
@@ -153,12 +153,12 @@ class Coefficients:
 
     @property
     def residual(self) -> bool:
-        """Whether they start from the network itself."""
+        """Whether the numbers change the network's own weights."""
         return any(getattr(part, "residual", False) for part in self.parts)
 
     @property
     def alpha(self) -> tuple[Tensor, ...]:
-        """The coefficients of masks, (N,) or (N, units) per layer; () where there are none."""
+        """The coefficients of masks, (N,) or (N, units) per layer; () without masks."""
         return self._mixture()[0]
 
     @property
@@ -168,11 +168,11 @@ class Coefficients:
 
     @property
     def head(self) -> tuple[Tensor, ...] | None:
-        """The task's own head, (features, K) and perhaps (K,)."""
+        """The task's own head or readout: weights (features, K), and a bias (K,) if it has one."""
         return self.of("head") or self.of("readout")
 
     def of(self, kind: str) -> tuple[Tensor, ...] | None:
-        """The tensors of the parametrisation of this kind; None where there is none."""
+        """The tensors of the parametrisation of this kind; None if the task has none."""
         for part, tensors in zip(self.parts, self.numbers, strict=True):
             if part.kind == kind:
                 return tensors
@@ -191,7 +191,7 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class StoredCoefficients:
-    """The numbers of one task as a store keeps them; content: what `encode_tensors` wrote."""
+    """The numbers of one task as a store keeps them; content: bytes by `encode_tensors`."""
 
     precision: str
     parts: tuple[Parametrisation, ...]
@@ -200,7 +200,7 @@ class StoredCoefficients:
     content: bytes = field(repr=False)
 
     def restore(self, backbone: Backbone) -> Coefficients:
-        """The float32 tensors on the backbone's device. Raises ValueError for a damaged code."""
+        """Decodes the numbers, on the backbone's device. Raises ValueError for damaged bytes."""
         layouts = layouts_of(self.parts, backbone, self.num_masks, self.num_classes)
         tensors, grids = decode_tensors(self.content, list(chain(*layouts)), self.precision)
         moved = [tensor.to(backbone.device) for tensor in tensors]
@@ -210,7 +210,7 @@ class StoredCoefficients:
 def round_coefficients(
     coefficients: Coefficients, precision: str, backbone: Backbone, num_classes: int
 ) -> StoredCoefficients:
-    """Rounds coefficients to a precision, as bytes. Raises as `encode_tensors`."""
+    """Rounds coefficients to a precision and encodes them. Raises as `encode_tensors` does."""
     parts, num_masks = coefficients.parts, coefficients.num_masks
     layouts = list(chain(*layouts_of(parts, backbone, num_masks, num_classes)))
     content = encode_tensors(coefficients.tensors(), layouts, precision, coefficients.grids)
@@ -220,7 +220,7 @@ def round_coefficients(
 def layouts_of(
     parts: Sequence[Parametrisation], backbone: Backbone, num_masks: int, num_classes: int
 ) -> list[list[TensorLayout]]:
-    """The layouts of several parametrisations."""
+    """The layouts of several parametrisations, one list per part."""
     return [part.layout(backbone, num_masks, num_classes) for part in parts]
 
 
@@ -236,14 +236,14 @@ Value = TypeVar("Value")
 
 
 def grouped(values: Sequence[Value], sizes: Sequence[Sequence]) -> tuple[tuple[Value, ...], ...]:
-    """Values in consecutive groups as long as the sequences of `sizes`."""
+    """Splits values into consecutive groups, each as long as its sequence in `sizes`."""
     left = iter(values)
     return tuple(tuple(islice(left, len(group))) for group in sizes)
 
 
 Maker = Callable[[CoefficientSpec], Parametrisation]
 _KINDS: dict[str, type[Parametrisation]] = {}
-# For each value of `granularity` the kind that registered it, and its maker.
+# Value of `granularity` -> the kind that registered it, and the function that makes its object.
 _MAKERS: dict[str, tuple[str, Maker]] = {}
 
 
@@ -252,11 +252,11 @@ def register_parametrisation(
 ) -> None:
     """Makes a parametrisation known to learners and stores.
 
-    - kind: the class; its `kind` names it in stores.
-    - makers: for each `granularity` that selects it, a function that makes it from a
-      `CoefficientSpec`, raising InputError for settings that do not fit.
+    - kind: the class, whose attribute `kind` is its name in stores.
+    - makers: value of `granularity` -> function that makes the parametrisation from a
+      `CoefficientSpec`. It raises InputError for settings that do not fit.
 
-    Raises InputError for a name that is taken by another class.
+    Raises InputError if another class has registered the name.
     """
     if _KINDS.get(kind.kind, kind).__qualname__ != kind.__qualname__:
         raise InputError(f"a parametrisation {kind.kind!r} is registered already; rename yours")
@@ -277,7 +277,7 @@ def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...
     """The parametrisations of `to_plain`. Raises StoreError for an unregistered kind."""
     parts = []
     for settings in plain:
-        # JSON makes lists of tuples; these dataclasses hold no lists.
+        # JSON turned tuples into lists. Turn them back: these dataclasses hold no lists.
         pairs = settings.items()
         fields = {name: tuple(v) if isinstance(v, list) else v for name, v in pairs}
         if (kind := _KINDS.get(str(fields.pop("kind")))) is None:

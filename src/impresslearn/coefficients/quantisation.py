@@ -1,11 +1,12 @@
 """Rounds the numbers of a task to a precision, and writes them as bytes.
 
-float32 and float16 keep plain floats. Under int8, int5 and int4 each column of a tensor gets one
-float16 step, the one of least squared error; tensors around one also subtract a float16 offset.
-Under "coded" every tensor has one step and offset of a few bits, and its integers are entropy-coded
-(`coding`): either the integers that training found (`quantized_parameters`) or, for other numbers,
-integers mostly from -7 to 7. A tensor that learned nothing costs about a bit, and a task that only
-has such tensors no byte. A learner always predicts with the decoded numbers, never with others.
+float32 and float16 keep floats. int8, int5 and int4 keep one float16 step per column of a tensor,
+the step with the least squared error, and small integers. Tensors with values around 1 also have a
+float16 offset. "coded" keeps one step and one offset per tensor, of a few bits each, and
+entropy-codes the integers (`coding`). These are the integers of the training
+(`quantized_parameters`) or, for numbers without a grid, integers mostly from -7 to 7. A tensor of
+zeros costs about a bit, and a task with only such tensors takes no byte. A learner always predicts
+with the decoded numbers.
 """
 
 import io
@@ -25,7 +26,7 @@ from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # from most to fewest bits
-# The largest integers; under "coded" they only choose the step of numbers without a grid.
+# The largest integers. For "coded" this is used only to choose a step for numbers without a grid.
 _TOPS = {"int8": 127, "int5": 15, "int4": 7, "coded": 7}
 OF_ANOTHER = "coefficients of another network"
 
@@ -34,13 +35,12 @@ OF_ANOTHER = "coefficients of another network"
 class TensorLayout:
     """One tensor that a task keeps.
 
-    - name: unique within a task ("alpha.fc1.weight").
-    - shape: sizes of its dimensions; under int8 to int4 each column (all but the first dimension)
-      has its own rounding step.
-    - around_one: whether the values lie around 1 rather than 0, so that rounding subtracts an
-      offset first.
-    - sparse: whether it is a matrix (units, fan_in) of mostly zeros, whose positions are coded by
-      the densities of its rows and columns.
+    - name: unique within a task, such as "alpha.fc1.weight".
+    - shape: the shape of the tensor. Under int8, int5 and int4 each column has its own step, that
+      is, each place in all dimensions but the first.
+    - around_one: whether values are around 1, not 0, so that rounding first subtracts an offset.
+    - sparse: whether it is a matrix (units, fan_in) of mostly zeros. Then the positions of other
+      values are coded by the densities of rows and columns.
     """
 
     name: str
@@ -51,9 +51,9 @@ class TensorLayout:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the values of a tensor lie: at offset + step times integers.
+    """The possible values of a tensor: offset + step times an integer.
 
-    The step is 0 where all integers of a kept tensor are 0.
+    The step of a stored tensor is 0 if all its integers are 0.
     """
 
     step: float
@@ -72,9 +72,9 @@ def encode_tensors(
 ) -> bytes:
     """Rounds tensors to a precision and writes them, one after another.
 
-    - tensors: floats of any device, in the order of `layouts`.
-    - grids: under "coded" the grid of each tensor that training left them on; None finds one.
-    - largest: under "coded" without grids the integer that chooses the step, 7 by default.
+    - tensors: floats on any device, in the order of `layouts`.
+    - grids: for "coded", the grids from the training, one per tensor; None chooses grids.
+    - largest: for "coded" without grids, steps are chosen for integers up to this, by default 7.
 
     Raises InputError for an unknown precision, for values that are not finite, and for values or
     steps that are too large for float16.
@@ -109,7 +109,7 @@ def encode_tensors(
 def decode_tensors(
     content: bytes, layouts: Sequence[TensorLayout], precision: str
 ) -> tuple[list[Tensor], Grids | None]:
-    """Float32 tensors, and under "coded" their grids. Raises ValueError for damaged bytes."""
+    """Float32 tensors, and for "coded" their grids. Raises ValueError for damaged bytes."""
     if precision == "coded":
         return _decode_coded(content, layouts)
     source = io.BytesIO(content)
@@ -136,9 +136,9 @@ def decode_tensors(
 def rounded_tensors(
     tensors: Sequence[Tensor], precision: str, layouts: Sequence[TensorLayout] = (), **how: Any
 ) -> tuple[list[Tensor], int]:
-    """Tensors as a precision keeps them, each on its own device, and the bytes that takes.
+    """Tensors rounded to a precision, each on its device, and the number of bytes they take.
 
-    - layouts: by default all lie around zero.
+    - layouts: by default values are around zero.
     - how, errors: see `encode_tensors`.
     """
     layouts = layouts or [TensorLayout("", tuple(tensor.shape)) for tensor in tensors]
@@ -148,12 +148,12 @@ def rounded_tensors(
 
 
 def best_steps(columns: np.ndarray, top: int) -> np.ndarray:
-    """(columns,) float16 steps of least squared rounding error, at most the one that clips none."""
+    """(columns,) float16 steps with the least squared error, up to the step that clips nothing."""
     widest = np.abs(columns).max(axis=0, initial=0.0) / top
     least_step = np.finfo(np.float16).smallest_subnormal
     best = _float16(np.maximum(widest, least_step))
     least = np.full(columns.shape[1], np.inf)
-    # A smaller step clips the largest values and rounds all others better: try 26 of them.
+    # A smaller step clips the largest values but rounds all others better: try 26 steps.
     for shrink in np.linspace(1.0, 0.5, 26):
         steps = _float16(np.maximum(widest * shrink, least_step))
         rounded = _round(columns, steps, top) * steps.astype(np.float32)
@@ -166,7 +166,7 @@ def best_steps(columns: np.ndarray, top: int) -> np.ndarray:
 def _encode_coded(
     arrays: Sequence[np.ndarray], layouts: Sequence[TensorLayout], grids: Grids | None, top: int
 ) -> bytes:
-    """The grids of all tensors, and their integers, in one stream."""
+    """The grids and integers of all tensors in one stream."""
     integers = []
     steps, offsets = np.zeros((2, len(arrays)), np.float32)
     for place, (values, layout) in enumerate(zip(arrays, layouts, strict=True)):
@@ -186,7 +186,7 @@ def _encode_coded(
 
 
 def _read(source: io.BytesIO, count: int, kind: str = "float16") -> np.ndarray:
-    """The next numbers. Raises ValueError for too few."""
+    """Reads the next `count` numbers. Raises ValueError if there are fewer."""
     size = count * np.dtype(kind).itemsize
     content = source.read(size)
     if len(content) < size:
@@ -195,7 +195,7 @@ def _read(source: io.BytesIO, count: int, kind: str = "float16") -> np.ndarray:
 
 
 def _decode_coded(content: bytes, layouts: Sequence[TensorLayout]) -> tuple[list[Tensor], Grids]:
-    """The tensors of `_encode_coded` and their grids."""
+    """The tensors and grids from the bytes of `_encode_coded`."""
     shapes = [layout.shape if layout.sparse else (prod(layout.shape),) for layout in layouts]
     integers, (steps, offsets) = decode_levels(content, shapes, with_grids=True)
     tensors, grids = [], []

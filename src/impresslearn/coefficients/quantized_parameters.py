@@ -1,9 +1,9 @@
 """Tensors of integers that are trained with their code length as part of the loss.
 
-Each tensor is offset + step · n: the integers n, the step and the offset are all learned. The
-forward pass uses all three rounded, as they will be kept; the gradient passes the rounding as if it
-were not there (straight-through). The code length of n, by a Laplace density whose width is learned
-too, is part of the loss, so that numbers which do not earn their bits stay at zero.
+Each tensor is offset + step · n. The integers n, the step and the offset are all trained. The
+forward pass uses all three rounded, as they will be stored; the gradient ignores the rounding
+(straight-through). The loss includes the code length of n by a Laplace density with trained width.
+So numbers that reduce the loss by less than their bits cost stay at zero.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from impresslearn.coefficients.quantisation import Grid
 
 
 class QuantizedParameters:
-    """Tensors on grids: offset (1 + o) + step exp(s) round(speed p).
+    """Tensors on grids: offset (1 + o) + step exp(s) round(speed p), with trained p, s and o.
 
-    All integers p of all tensors are one parameter, all s another, as are the o and the logarithms
-    of the Laplace widths: a parameter for each tensor would cost a dozen operations a step. For the
-    same reason tasks that are trained side by side share one object, see `join`.
+    There are only four parameters: the p of all tensors, all s, all o, and the logarithms of all
+    Laplace widths. A parameter for each tensor would cost a dozen operations in each step. For the
+    same reason, tasks that are trained together compute in one object, see `join`.
 
     - shapes: the shape of each tensor.
-    - grids: the grid of each tensor at the start, where all integers are 0.
-    - speeds: for each tensor, by how much n moves when p moves by 1.
-    - device: where the parameters lie.
+    - grids: the initial grid of each tensor, where all integers are 0.
+    - speeds: for each tensor, the change of n when p changes by 1.
+    - device: the device of the parameters.
     """
 
     def __init__(
@@ -53,16 +53,17 @@ class QuantizedParameters:
         self.parameters = [self._numbers, self._steps, self._offsets, self._widths]
         self._tensors: list[Tensor] = []
         self._bits = leaf(0, device)
-        # Where tasks are joined: what computes for all of them, and where its own tensors begin.
+        # If joined: the object that computes for all, its members, and where own tensors begin.
         self._joint: QuantizedParameters | None = None
         self._members: list[QuantizedParameters] = []
         self._first = 0
 
     @staticmethod
     def join(members: Sequence[QuantizedParameters]) -> None:
-        """Lets members compute together; from now on each must ask for its values at every step.
+        """Lets members compute together. Afterwards each must call `values` in every step.
 
-        Their parameters stay their own: a fused optimiser rounds the end of a vector differently.
+        Members keep separate parameters, because a fused optimiser rounds the end of a vector
+        differently.
         """
         shapes, grids, speeds = (
             list(chain.from_iterable(getattr(member, name) for member in members))
@@ -76,7 +77,7 @@ class QuantizedParameters:
             first += len(member._shapes)
 
     def values(self) -> list[Tensor]:
-        """The tensors, differentiable."""
+        """The tensors on their grids, differentiable."""
         step = self._joint or self
         if self._first == 0 or not step._tensors:
             parameters = step.parameters
@@ -91,8 +92,8 @@ class QuantizedParameters:
 
     @torch.no_grad()
     def set(self, first: int, tensors: Sequence[Tensor]) -> None:
-        """Moves the integers of the tensors from number `first` on to the nearest values."""
-        (self._joint or self)._tensors = []  # made before the move
+        """Sets the tensors from number `first` on to the nearest values on their grids."""
+        (self._joint or self)._tensors = []  # computed for the old values
         begin = sum(self._sizes[:first])
         values = torch.cat([tensor.flatten() for tensor in tensors])
         places = slice(begin, begin + len(values))
@@ -100,15 +101,12 @@ class QuantizedParameters:
         self._numbers[places] = (values - offset) / (step * self._speeds[places])
 
     def bits(self) -> Tensor:
-        """About the code length of the integers that `values` gave last, differentiable."""
+        """The approximate code length of the last `values`, in bits, differentiable."""
         return self._bits.sum()
 
     @torch.no_grad()
     def result(self, dead_zone: float = 0.5) -> tuple[list[Tensor], list[Grid]]:
-        """The tensors and their grids as they are kept.
-
-        dead_zone: see `rounded_to_zero`.
-        """
+        """The final tensors and their grids; dead_zone: see `rounded_to_zero`."""
         grids = self._steps_and_offsets()
         step, offset = self._spread(grids)
         exact = (self._speeds * self._numbers).clamp(-LARGEST, LARGEST)
@@ -119,21 +117,21 @@ class QuantizedParameters:
         return rounded_steps(self._start * torch.stack([self._steps.exp(), 1 + self._offsets]))
 
     def _spread(self, values: Tensor) -> Tensor:
-        """(..., tensors) to (..., numbers): the value of each tensor at each of its numbers."""
+        """(..., tensors) to (..., numbers): repeats a tensor's value for each of its numbers."""
         return values.index_select(-1, self._tensor_of)
 
     def _sums(self, numbers: Tensor) -> Tensor:
-        """(numbers,) to (tensors,): sums over each tensor, repeatable on a GPU."""
+        """(numbers,) to (tensors,): the sum over each tensor, deterministic on a GPU too."""
         return torch.segment_reduce(numbers, "sum", lengths=self._counts)
 
 
 class _Step(torch.autograd.Function):
-    """The values and the code length of one step, with the gradients of both written out.
+    """The values and the code lengths of one step, with the gradients of both written out.
 
-    Autograd would take four times as long: small tensors cost as much as the operations on them.
-    With s the size of a number and u one over the width of its density, a code of it has
+    Autograd would take four times as long, because these many small operations dominate the time.
+    Let s be the size of a number and u the inverse width of its density. The number then takes
     -log2 (1 - (e^(-(s + 1/2) u) + e^((s - 1/2) u)) / 2) bits for s < 1/2, and
-    ((s - 1/2) u - ln ((1 - e^-u) / 2)) / ln 2 beyond.
+    ((s - 1/2) u - ln ((1 - e^-u) / 2)) / ln 2 bits for larger s.
     """
 
     @staticmethod
@@ -149,7 +147,7 @@ class _Step(torch.autograd.Function):
         moved = of._speeds * numbers
         exact = moved.clamp(-LARGEST, LARGEST)
         integers, size = exact.round(), exact.abs()
-        # Code lengths in nats, and their derivatives by the size and by the width's logarithm.
+        # Code lengths in nats, and their derivatives by the size and the logarithm of the width.
         is_near = size < 0.5
         scaled = size * u
         beyond = torch.sub(scaled, u, alpha=0.5)
@@ -163,7 +161,7 @@ class _Step(torch.autograd.Function):
         by_width = torch.where(is_near, (both / 2 - size * apart) * half, slope - beyond)
         by_exact, by_width = by_size * exact.sign(), of._sums(by_width)
         ctx.save_for_backward(moved, integers, step, grids, by_exact, by_width)
-        ctx.of = weakref.ref(of)  # it keeps this graph: a reference would free neither
+        ctx.of = weakref.ref(of)  # `of` holds this graph; a strong reference would be a cycle
         return torch.addcmul(offset, step, integers), of._sums(nats) / math.log(2)
 
     @staticmethod
@@ -171,7 +169,7 @@ class _Step(torch.autograd.Function):
         moved, integers, step, grids, by_exact, by_width = ctx.saved_tensors
         of, by_nats = ctx.of(), by_bits / math.log(2)
         by_number = by_value * step + of._spread(by_nats) * by_exact
-        # Of numbers at their largest nothing is left.
+        # The gradient of clamped numbers is 0.
         by_number = torch.ops.aten.hardtanh_backward(by_number, moved, -LARGEST, LARGEST)
         by_step = of._sums(by_value * integers) * grids[0]
         by_offset = of._sums(by_value) * of._start[1]
@@ -179,13 +177,13 @@ class _Step(torch.autograd.Function):
 
 
 def parts_of(numbers: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
-    """The tensors of these shapes whose numbers follow one another."""
+    """Splits a vector of numbers into tensors of these shapes."""
     parts = numbers.split([math.prod(shape) for shape in shapes])
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def rounded_steps(exact: Tensor) -> Tensor:
-    """Steps or offsets as a code holds them; zeros and signs stay, the gradient passes."""
+    """Steps or offsets rounded as in a code, straight-through; zeros and signs do not change."""
     with torch.no_grad():
         mantissas, exponents = torch.frexp(exact.abs().clamp(SMALLEST_STEP, LARGEST_STEP))
         sizes = torch.ldexp((mantissas * 2 * PARTS).round() / (2 * PARTS), exponents)
@@ -194,9 +192,9 @@ def rounded_steps(exact: Tensor) -> Tensor:
 
 
 def rounded_to_zero(exact: Tensor, dead_zone: float) -> Tensor:
-    """Integers near numbers; sizes below `dead_zone` become 0, and larger ones smaller.
+    """Rounds numbers to integers; sizes below `dead_zone` become 0.
 
-    A dead zone of 0.5 gives the nearest integers.
+    A dead zone of 0.5 gives the nearest integers. A larger one also makes larger sizes smaller.
     """
     if dead_zone == 0.5:
         return exact.round()
@@ -204,5 +202,5 @@ def rounded_to_zero(exact: Tensor, dead_zone: float) -> Tensor:
 
 
 def leaf(size: int, device: torch.device | str) -> Tensor:
-    """A vector of zeros to be trained."""
+    """A trainable vector of zeros."""
     return torch.zeros(size, dtype=torch.float32, device=device, requires_grad=True)

@@ -1,10 +1,10 @@
 """Readouts: a linear layer over the features that the network gives under each mask of a bank.
 
-logits = Σ_t H_t f_t(x) + b, where f_t(x) is what enters the head of the network under mask t, so a
-readout is a sum of networks with different masks and heads. H is found by multinomial logistic
-regression, a convex problem, over the features themselves or over a `Projection` of them. It is
-then rounded to multiples of a step. The step is the one with the least loss plus price of the code.
-Groups of features are rounded in turn: later groups make up for the errors of earlier ones.
+The features f_t(x) are the inputs of the network's head under mask t, and logits = Σ_t H_t f_t(x) +
+b. So a readout is a sum of networks with different masks and heads. H is found by multinomial
+logistic regression, a convex problem, over the features or over a `Projection` of them. Then H is
+rounded to multiples of a step, the one with the least sum of loss and price of the code. Features
+are rounded group by group; the weights of later groups compensate the errors of earlier ones.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 
 FEATURE_NORM = 8.0  # features are scaled to this root mean squared length before the regression
-C = 0.1  # the inverse strength of the L2 penalty on weights of these scaled features
-# Components are divided by their variance to this power: half of the way to equal variances.
+C = 0.1  # the inverse strength of the L2 penalty on weights of the scaled features
+# Components are divided by their variance to this power, halfway to equal variances.
 WHITENING = 0.25
-MOST_DECOMPOSED = 4096  # of more features the components are found by a randomised method
-COMPONENTS = 256  # of the projection that the first large task makes for all tasks
-STEPS = 2.0 ** np.arange(-3, 7)  # tried, in units of the weights' root mean square
-FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # tried around the best of these
+MOST_DECOMPOSED = 4096  # with more features a randomised method finds the components
+COMPONENTS = 256  # size of the projection that the first large task makes for all tasks
+STEPS = 2.0 ** np.arange(-3, 7)  # steps to try, in units of the weights' root mean square
+FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # then tried around the best step
 # With at least this number of examples per class and of bits per weight, the features themselves
 # are better than a projection. Features under masks are many and alike, so they need more bits.
 ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
-GROUPS = 8  # of features, that are rounded one after another
+GROUPS = 8  # groups of features, which are rounded one after another
 BIAS_STEP = 1 / 16
-COARSEST = 2.0  # step of a bias, in nats; a bias in larger steps would be useless
+COARSEST = 2.0  # the largest useful step of a bias, in nats
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 
 @dataclass(frozen=True)
 class Readout(Parametrisation):
-    """A head over features of several networks: weights (features, K), and perhaps a bias (K,).
+    """A linear head over features: weights (features, K), and perhaps a bias (K,).
 
-    - num_features: the number of features that it reads.
-    - projection: the number of the `Projection` that gives them; 0 for the features themselves.
-    - residual: whether the network's features without a mask come before its features under masks.
+    - num_features: the number of features, or of components, that the readout reads.
+    - projection: the number in the store of its `Projection`; 0 for the features themselves.
+    - residual: whether the features of the unmasked network come before those under masks.
     """
 
     num_features: int = 0
@@ -80,10 +80,10 @@ register_parametrisation(Readout, {"readout": _made})
 
 @dataclass(frozen=True)
 class Projection:
-    """Principal components of features, partly whitened, for readouts to use in their place.
+    """A map from features to their principal components, partly whitened, which readouts use.
 
-    - num_masks: the features are those under the first `num_masks` masks of the bank.
-    - residual: whether the network's features without a mask come before these.
+    - num_masks: the number of masks, from the start of the bank, under which features are computed.
+    - residual: whether the features of the unmasked network come before those under masks.
     - matrix: (features, components), rounded to float16.
     """
 
@@ -93,7 +93,7 @@ class Projection:
 
     @classmethod
     def of(cls, features: Tensor, dimensions: int, num_masks: int, residual: bool) -> Projection:
-        """The leading components of features (n, f), n >= 2, up to this number of dimensions."""
+        """Finds at most `dimensions` components of features (n, f), n >= 2."""
         from sklearn.decomposition import PCA  # sklearn takes a second to import
 
         most = min(dimensions, *features.shape)
@@ -113,28 +113,28 @@ class Projection:
 
 
 def without_readout(coefficients: Coefficients) -> Coefficients | None:
-    """A task's changes of the network, without its last part, the readout; None without changes."""
+    """A task's numbers without their last part, the readout; None if nothing else is left."""
     parts, numbers = coefficients.parts[:-1], coefficients.numbers[:-1]
     grids = coefficients.grids[: -len(coefficients.numbers[-1])] if coefficients.grids else None
     return Coefficients(parts, numbers, coefficients.num_masks, grids) if parts else None
 
 
 def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> list[Tensor]:
-    """A readout's weights (f, K), of the features themselves, and perhaps its bias (K,)."""
+    """A readout as weights (f, K) over unprojected features, and perhaps its bias (K,)."""
     weights, *bias = numbers
-    if projection is not None:  # a readout may use the leading components alone
+    if projection is not None:  # a readout may use only the leading components
         weights = projection.matrix[:, : len(weights)].to(weights.device) @ weights
     return [weights, *bias]
 
 
 class ReadoutFit:
-    """A readout fitted to examples once, and rounded as a price or a number of bits asks.
+    """A readout that is fitted to examples once and can then be rounded to any number of bits.
 
     - features, targets: (n, f) and class indices (n,).
-    - projection: of the features; None for the features themselves.
+    - projection: maps features to components; None fits the features themselves.
     - has_bias: whether the readout has a bias.
-    - max_bits: about what all weights may take. A projection to fewer components loses information,
-      and is left out if examples and bits are enough for the features themselves.
+    - max_bits: approximate limit on the bits of all weights. A projection loses information, so it
+      is not used if there are enough examples and bits for the features themselves.
 
     Raises InputError for features that are not finite.
     """
@@ -161,7 +161,7 @@ class ReadoutFit:
         self._table = _table(features if matrix is None else features @ matrix)
 
     def exact(self) -> tuple[Tensor, ...]:
-        """Weights (f, K), and perhaps a bias (K,), before rounding."""
+        """The weights (f, K), and perhaps a bias (K,), without rounding."""
         fitted = self._regression(1)
         weights = fitted.scale * fitted.weights
         return self._tensors(weights, fitted.shift - fitted.mean @ weights)
@@ -169,13 +169,13 @@ class ReadoutFit:
     def rounded(
         self, bit_price: float, max_bits: float = math.inf
     ) -> tuple[tuple[Tensor, ...], Grids]:
-        """Weights, perhaps a bias, and their grids. The weights take about max_bits at most."""
+        """Rounded weights, perhaps a bias, and their grids; about max_bits for the weights."""
         tried = [(*fitted.rounded(bit_price, max_bits), fitted) for fitted in self._fits]
         _, step, levels, fitted = min(tried, key=lambda each: each[0])
         weights, grids = step * levels, [Grid(step, 0.0)]
         shift = fitted.shift - fitted.mean @ weights
         if self._has_bias:
-            shift -= np.median(shift)  # which all logits share and no prediction needs
+            shift -= np.median(shift)  # adding a constant to all logits changes no prediction
             unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
             if unit > COARSEST:
                 line = "the features of the network vary little about a large mean"
@@ -191,7 +191,7 @@ class ReadoutFit:
 
     @cached_property
     def _fits(self) -> list[Regression]:
-        # Components come in the order of their importance: a half, a quarter or an eighth may do.
+        # Components are sorted by importance: the first half, quarter or eighth may be enough.
         return [self._regression(part) for part in ((1, 2, 4, 8) if self.is_projected else (1,))]
 
     def _regression(self, part: int) -> Regression:
@@ -202,7 +202,7 @@ class ReadoutFit:
 class Regression:
     """The best weights (f, K) and bias `shift` (K,) for features (n, f), centred and scaled.
 
-    The bias is 0 unless `has_bias`.
+    The bias is 0 without `has_bias`.
     """
 
     def __init__(
@@ -219,13 +219,13 @@ class Regression:
         is_right = targets[:, None] == seen
         self.weights[:, seen], known = _regressed(self.features, is_right, has_bias)
         if has_bias:
-            self.shift[:] = known.min() - FEATURE_NORM  # a class without an example never wins
+            self.shift[:] = known.min() - FEATURE_NORM  # classes without examples never win
             self.shift[seen] = known
 
     def rounded(
         self, bit_price: float, max_bits: float
     ) -> tuple[tuple[float, float], float, np.ndarray]:
-        """For the best step: (bits above max_bits, loss plus price in nats), step, integers."""
+        """The best step: its cost (bits above max_bits, loss plus price in nats), it, integers."""
         step = self.scale * (math.sqrt((self.weights**2).mean()) or 1.0)
         if not coding.SMALLEST_STEP <= step <= coding.LARGEST_STEP:
             raise InputError(f"the features of these examples {UNSUITED}")
@@ -240,8 +240,8 @@ class Regression:
 
     @cached_property
     def _groups(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each group: its features (m, f) and gains (f, m). Its weights minus gains @ errors
-        make up for the errors (m, K) of earlier groups.
+        """The features (m, f) and gains (f, m) of each group. With the errors (m, K) of earlier
+        groups, the group's weights minus gains @ errors compensate these errors.
 
         Features are scaled so that squared errors approximate the loss to second order. The
         curvature at an example is the mean over classes.
@@ -252,7 +252,7 @@ class Regression:
             table = np.linalg.qr(table, mode="r")  # fewer rows, the same second moments
         inverse = C * np.eye(len(table))
         groups: list[tuple[np.ndarray, np.ndarray]] = []
-        # Backwards: only later groups can make up for the errors of a group.
+        # From the last group to the first: only later groups can compensate the errors of a group.
         for group in reversed(np.array_split(table, GROUPS, axis=1)):
             seen = inverse @ group
             gains = np.linalg.solve(np.eye(group.shape[1]) + group.T @ seen, seen.T)
@@ -261,7 +261,7 @@ class Regression:
         return groups
 
     def _rounded(self, steps: np.ndarray) -> tuple[np.ndarray, ...]:
-        """For each step: what a store keeps of it (s,), integers (s, f, K), bits, losses (s,)."""
+        """For all steps: the steps as stored (s,), integers (s, f, K), bits (s,), losses (s,)."""
         steps = nearest_steps(steps).astype(np.float64)
         units = steps[:, None, None] / self.scale
         parts, errors = [], np.zeros((len(steps), len(self._groups[0][0]), self.weights.shape[1]))
@@ -281,17 +281,17 @@ class Regression:
 def _regressed(
     table: np.ndarray, is_right: np.ndarray, has_bias: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The optimal weights (f, K) and bias (K,) for features (n, f); is_right: (n, K), one per row.
+    """The optimal weights (f, K) and bias (K,) for features (n, f); is_right: one-hot (n, K).
 
-    The objective is scikit-learn's, of LogisticRegression. SciPy minimises it directly, because
-    scikit-learn's checks take longer than a small task.
+    The objective is the one of scikit-learn's LogisticRegression. SciPy minimises it directly,
+    because scikit-learn's checks take longer than a small task.
     """
     from scipy.optimize import minimize  # scipy takes a while to import
 
     width, count = table.shape[1], is_right.shape[1]
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean over examples, and its gradient."""
+        """The mean loss over examples, and its gradient."""
         weights, shift = np.split(flat.reshape(-1, count), [width])
         logits = table @ weights
         if has_bias:

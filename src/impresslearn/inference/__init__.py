@@ -1,4 +1,4 @@
-"""Which task is this? Task inference without labels and without a task name."""
+"""Task inference: finds the task of inputs without labels and without a task name."""
 
 from impresslearn.inference.class_map import ClassMap as ClassMap
 from impresslearn.inference.exhaustive import KnownTask as KnownTask

@@ -1,14 +1,14 @@
-"""A class map separates tasks by single inputs, in the features of a pretrained network.
+"""A class map: infers the task of a single input from the features of a pretrained network.
 
-Every input has features f, what enters the head of the frozen network. The map keeps the mean μ of
-every class, and one covariance Σ within the classes of all tasks, to which a task adds the few
-directions V in which it varies more. Classes are Gaussian, and how likely each one is within its
-task, π, the task predicts from f:
+The features f of an input are the input of the frozen network's head. The map describes each class
+by a Gaussian with the mean μ of the class. All classes of all tasks share a covariance Σ, to which
+each task adds a few directions V in which its inputs vary more. The probability π of a class within
+its task is the task's own prediction:
 
     p(f | class c of task t) = N(f; μ_c, Σ + V_tᵀV_t),    p(f, c | t) = π_c(f) p(f | c)
 
-Features that are never negative, as behind a ReLU, are skewed: the map takes their square roots.
-Means are coded in steps of about their error.
+Features that are never negative, as after a ReLU, are skewed, so the map uses their square roots.
+Means are coded in steps of about their standard error.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_leve
 from impresslearn.errors import InputError
 from impresslearn.inference.feature_scores import class_means, shrunk
 
-# Step of the means in standard errors, and at most in standard deviations of a feature given all
-# others.
+# The step of the means in standard errors, and its largest value in standard deviations of a
+# feature given all others.
 STEP, MOST_STEP = 1.0, 0.5
-DIGITS = 64  # a level is a high digit times this number, and a low one
-# Directions of a task's own, and the share of its excess variance there that counts.
+DIGITS = 64  # a level is a high digit times this number plus a low digit
+# The number of a task's directions, and the fraction of its excess variance there that is used.
 DIRECTIONS, DIRECTIONS_WEIGHT = 16, 0.5
-PARTS = 4  # of a step, in which directions are coded
+PARTS = 4  # directions are coded in this fraction of a step
 # Shrinkage of the covariance: this number of pseudo-examples per effective dimension.
 PSEUDO_EXAMPLES = 1.5
 _NUMBERS = "roots", "count", "worth", "temperature", "own"  # in the first line of a coded map
@@ -43,15 +43,15 @@ _NUMBERS = "roots", "count", "worth", "temperature", "own"  # in the first line 
 class ClassMap:
     """Means of the classes of tasks, and the covariance within classes.
 
-    - roots: whether it takes the square roots of features.
-    - centre: (d,) what means are differences from.
-    - steps: (d,) of the means.
+    - roots: whether the map uses the square roots of features.
+    - centre: (d,), subtracted from the means before coding.
+    - steps: (d,), the steps in which the means are coded.
     - covariance: (d, d) within the classes of all tasks; a store keeps float16 in units of steps.
-    - count: the examples behind the covariance.
-    - codes: task name -> the number of its classes, and their means, coded.
-    - worth: the examples that its shrinkage assumes; 0 for their count.
-    - temperature: logarithms of likelihoods are divided by it, since means have errors.
-    - own: how many directions a task has, and the part of a step in which they are coded.
+    - count: the number of examples from which the covariance was computed.
+    - codes: task name -> the number of its classes, and its coded means and directions.
+    - worth: the number of examples that the shrinkage of the covariance assumes; 0 for `count`.
+    - temperature: log likelihoods are divided by it, because means have errors.
+    - own: the number of directions per task, and the parts of a step in which they are coded.
     """
 
     roots: bool
@@ -60,7 +60,7 @@ class ClassMap:
     covariance: Tensor
     count: int
     codes: Mapping[str, tuple[int, bytes]]
-    # The defaults are those of older maps.
+    # Maps from older versions lack the following fields and get these defaults.
     worth: float = 0.0
     temperature: float = 4.0
     own: tuple[int, int] = (4, 1)
@@ -73,7 +73,7 @@ class ClassMap:
     def of(
         cls, tasks: Mapping[str, tuple[Tensor, Tensor]], present: ClassMap | None = None
     ) -> ClassMap:
-        """A map of tasks and of those in a present map, whose centre and steps it keeps.
+        """Learns a map, or adds tasks to the `present` map, whose centre and steps it keeps.
 
         - tasks: name -> features (n, d) and class indices (n,), with an example of every class.
 
@@ -96,7 +96,7 @@ class ClassMap:
             raise InputError("a class map needs classes with two different examples or more")
         covariance = scatter / count
         spreads = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt()
-        share = float(spreads.sum().square() / spreads.square().sum()) / count  # of dimensions
+        share = float(spreads.sum().square() / spreads.square().sum()) / count  # dimensions/count
         worth = len(spreads) / (PSEUDO_EXAMPLES * share)
         precision = shrunk(covariance, worth).inverse()
         if present is None:
@@ -117,15 +117,15 @@ class ClassMap:
         heat = 1 + share * sum(classes for classes, _ in codes.values())
         extended = replace(present, covariance=covariance, count=count, codes=codes)
         extended = replace(extended, worth=worth, temperature=heat)
-        return cls.decode(extended.encode())  # as a store keeps it
+        return cls.decode(extended.encode())  # rounded as in the store
 
     def keeping(self, tasks: Collection[str]) -> ClassMap:
-        """The map of these tasks alone; the covariance stays."""
+        """The map with only these tasks and the same covariance."""
         return replace(self, codes={name: self.codes[name] for name in self.codes if name in tasks})
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a store keeps."""
+        """The number of bytes in a store."""
         return len(self.encode())
 
     def encode(self) -> bytes:
@@ -142,7 +142,7 @@ class ClassMap:
 
     @classmethod
     def decode(cls, content: bytes) -> ClassMap:
-        """The map of `encode`."""
+        """The map from the bytes of `encode`."""
         head, _, rest = content.partition(b"\n")
         about = json.loads(head)
         width = about["features"]
@@ -177,7 +177,7 @@ class ClassMap:
         return parts
 
     def _decoded(self, task: str) -> tuple[Tensor, Tensor]:
-        """(K, d) the means less the centre, and (directions, d) the task's own directions."""
+        """The task's means minus the centre, (K, d), and its directions, (directions, d)."""
         (classes, code), (directions, parts) = self.codes[task], self.own
         shape = ((classes + directions) * len(self.steps),)
         (high, low), _ = decode_levels(code, [shape, shape])
@@ -190,21 +190,21 @@ class ClassMap:
 
 
 def _centred(features: Tensor, targets: Tensor, roots: bool) -> tuple[Tensor, Tensor]:
-    """Class means (K, d), and features (n, d) less the mean of their class."""
+    """Class means (K, d), and features (n, d) minus the mean of their class."""
     table, places = _table(features, roots), targets.cpu()
     means = class_means(table, places, int(places.max()) + 1)
     return means, table - means[places]
 
 
 def _directions(within: Tensor, classes: int, factor: Tensor, count: int) -> Tensor:
-    """(count, d) V, in which a task varies more than all: its covariance is Σ + VᵀV.
+    """The directions V (count, d) in which a task varies more than Σ: its covariance is Σ + VᵀV.
 
-    - within: (n, d) of the task.
+    - within: (n, d), the task's features minus their class means.
     - factor: L with LLᵀ = Σ⁻¹.
     """
     _, sizes, turned = torch.linalg.svd(within @ factor, full_matrices=False)
     variances = sizes.square() / max(len(within) - classes, 1)
-    # Few examples vary more in some directions by chance, about as much as in the next one.
+    # Few examples vary more in some directions by chance, by about the variance in the next one.
     excess = variances[:count] - variances[count : count + 1].sum().clamp_min(1)
     scaled = (DIRECTIONS_WEIGHT * excess.clamp_min(0)).sqrt()[:, None] * turned[:count]
     own = torch.linalg.solve_triangular(factor, scaled, upper=False, left=False)

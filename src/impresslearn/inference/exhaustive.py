@@ -1,14 +1,14 @@
-"""The logits of many tasks on the same inputs, computed together as far as they share something.
+"""The logits of many tasks on the same inputs, with shared computations done once.
 
-Only the library's own `lenet_300_100` and `linear` in float32 run mixtures together. A mixed layer
-is linear in its coefficients: x (W ⊙ Σ_t α_t M^t)ᵀ = Σ_t α_t x (W ⊙ M^t)ᵀ. The first layer has the
-same x for all tasks, so it multiplies x once per mask, and each task sums N products per output.
-One matrix product mixes a later layer for a chunk of tasks. LeNet-300-100, 20 masks, 8 inputs, one
-thread: 1,000 tasks take 0.13 s, and 2.1 s one after the other.
+Mixtures of masks run together only in the library's own `lenet_300_100` and `linear` in float32,
+and only if there are not fewer tasks than masks. A mixed layer is linear in its coefficients:
+x (W ⊙ Σ_t α_t M^t)ᵀ = Σ_t α_t x (W ⊙ M^t)ᵀ. In the first layer x is the same for all tasks, so x is
+multiplied once per mask, and each task adds up N products per output. A later layer is mixed for a
+chunk of tasks by one matrix product. For LeNet-300-100, 20 masks, 8 inputs and one thread, 1,000
+tasks take 0.13 s; one after another they take 2.1 s.
 
-Every other network runs its tasks one after the other, and so do fewer tasks than masks. Tasks that
-bring nothing but a head read the same features, which are computed once. Tasks are read when their
-turn comes, so memory does not grow with their number.
+In all other cases tasks run one after another. Tasks with only a head read the same features, which
+are computed once. A task is loaded when its turn comes, so memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.architectures import LeNet
 from impresslearn.networks.prediction import TaskView, finite
 
-CHUNK_BYTES = 32 * 2**20  # limit on the bytes of the tasks that are run together
+CHUNK_BYTES = 32 * 2**20  # memory limit for tasks that run together
 MAX_CHUNK = 512
 stopping: ContextVar[Callable[[], bool]] = ContextVar("stopping", default=lambda: False)
-"""Whether whoever asked has gone: looked at after each task. A server sets it."""
-PRODUCT_BYTES = 256 * 2**20  # limit on the bytes of the products per mask
+"""Whether the client of a server has gone. Checked after each task."""
+PRODUCT_BYTES = 256 * 2**20  # memory limit for the products of all masks
 
 
 @dataclass(frozen=True)
 class KnownTask:
-    """A task that inputs may belong to, read and unpacked only when it is needed.
+    """A task that inputs may belong to; its numbers are loaded only when they are needed.
 
     - name, num_classes: of the task.
-    - view: makes it ready to compute.
-    - profile: what its own inputs look like, None if nothing is known.
-    - mixture: gives its coefficients if it is nothing but a mixture of masks; None otherwise.
+    - view: function that returns the task ready to compute.
+    - profile: describes the task's own inputs; None if nothing is known about them.
+    - mixture: for a task that is only a mixture of masks, function that returns its coefficients.
     """
 
     name: str
@@ -57,7 +57,7 @@ class KnownTask:
 
 
 class Outputs(NamedTuple):
-    """The logits of some tasks: their positions, the tasks, and logits (C, n, K)."""
+    """The logits (C, n, K) of C tasks, the tasks, and their positions among all tasks."""
 
     positions: Sequence[int]
     tasks: Sequence[KnownTask]
@@ -74,16 +74,16 @@ def outputs_of_tasks(
 ) -> Iterator[Outputs]:
     """The logits of all tasks, in chunks of tasks with equal numbers of classes, in any order.
 
-    - features: the inputs with features of the frozen network, where these were computed already.
+    - features: the inputs with features of the frozen network, if these are computed already.
 
-    Equal up to rounding to the logits of each task's view. Raises InputError for logits that are
-    not finite, and StoppedError once `stopping` says so.
+    The logits equal those of each task's view up to rounding. Raises InputError for logits that
+    are not finite, and StoppedError if `stopping` returns True.
     """
     if not isinstance(inputs, Features):
         backbone.check_inputs(inputs)
     perceptron = Perceptron.of(backbone, bank, inputs, len(tasks))
     seen: dict[Hashable, Tensor | Inputs] = {}
-    # Only these need equal numbers of classes: the others are chunks of one task.
+    # Tasks that run together, by number of classes. Other tasks are chunks of one.
     by_classes: dict[int, list[tuple[int, KnownTask]]] = {}
     for position, task in enumerate(tasks):
         if perceptron is None or task.mixture is None:
@@ -105,7 +105,7 @@ def outputs_of_tasks(
 
 
 def check_wanted() -> None:
-    """Raises StoppedError once `stopping` says so."""
+    """Raises StoppedError if `stopping` returns True."""
     if stopping.get()():
         raise StoppedError("the answer is no longer wanted")
 
@@ -118,13 +118,13 @@ def _wanted(positions: Sequence[int], tasks: Sequence[KnownTask], logits: Tensor
 def with_features(
     backbone: Backbone, view: TaskView, inputs: Tensor | Inputs, features: Features | None
 ) -> Tensor | Inputs:
-    """The inputs with the features that this task reads, for all tasks that read the same."""
+    """The inputs with the features that this task and others read, if its logits allow that."""
     if isinstance(inputs, Features):
         return inputs if view.reads(inputs) else inputs.inputs
     if features is None or not view.reads(features):
         values = view.features(backbone, inputs)
         features = Features(values, inputs, backbone.identity, view.feature_keys or (), {})
-    # Where the logits differ, the network changes them after the head.
+    # If the logits differ, the network changes the output of the head, so features cannot be used.
     logits = view.outputs(backbone, inputs)
     agrees = torch.allclose(view.outputs(backbone, features), logits, rtol=1e-3, atol=1e-4)
     return features if agrees else inputs
@@ -133,8 +133,8 @@ def with_features(
 class Perceptron:
     """A LeNet that runs many mixtures on the same inputs (n, ...).
 
-    - numbers: of a mask's products with them; as many more of each task are held in memory.
-    - chunk: how many tasks to run together.
+    - numbers: how many values each mask's products have; each task of a chunk needs this many too.
+    - chunk: the number of tasks to run together.
     """
 
     def __init__(self, backbone: Backbone, bank: MaskBank, inputs: Tensor, numbers: int) -> None:
@@ -146,7 +146,7 @@ class Perceptron:
         for place, layer in enumerate(bank.layers):
             frozen = backbone.weights[layer.name]
             products = [mix(bits[None], one, frozen) for bits in bank.bits(place)]
-            # The network's own weights come last: residual tasks have a coefficient for these too.
+            # The network's own weights come last, because residual tasks use them too.
             products.append(frozen)
             if place == 0:
                 products = [weights @ flat.t() for weights in products]
@@ -158,8 +158,8 @@ class Perceptron:
     def of(
         cls, backbone: Backbone, bank: MaskBank, inputs: Tensor | Inputs, count: int
     ) -> Perceptron | None:
-        """None for another network, and where sharing does not pay for this number of tasks."""
-        # A module of the user's may have hooks, tied layers or steps that change inputs in place.
+        """None for other networks, and if sharing is not faster for this number of tasks."""
+        # A user's module may have hooks, tied layers or steps that change inputs in place.
         if type(backbone.module) is not LeNet or backbone.spec is None:
             return None
         if backbone.own_head or backbone.dtype != torch.float32 or not isinstance(inputs, Tensor):
@@ -170,7 +170,7 @@ class Perceptron:
         return cls(backbone, bank, inputs, numbers) if fits and 0 < len(bank) <= count else None
 
     def logits(self, tasks: Sequence[Coefficients]) -> Tensor:
-        """(C, n, outputs)."""
+        """The logits (C, n, outputs) of C tasks."""
         hidden = torch.empty(0)
         for place, products in enumerate(self._products):
             alphas = coefficients_of(tasks, place, len(products), products[0])
@@ -188,11 +188,11 @@ class Perceptron:
 def coefficients_of(
     tasks: Sequence[Coefficients], place: int, depth: int, weights: Tensor
 ) -> Tensor:
-    """(C, depth) of one layer, or (C, depth, units) where a task has numbers per unit.
+    """One layer's coefficients of C tasks: (C, depth), or (C, depth, units) if any is per unit.
 
-    Zero for masks that a task was learned without; the last one is 1 for a residual task.
+    They are 0 for masks that a task does not have. The last one is 1 for a residual task.
 
-    - weights: (units, ...) of the layer.
+    - weights: (units, ...), the weights of the layer.
     """
     by_unit = any(task.alpha[place].dim() == 2 or task.output_scale for task in tasks)
     shape = (len(tasks), depth, len(weights)) if by_unit else (len(tasks), depth)

@@ -1,11 +1,13 @@
-"""How unlike a task's own inputs others are, in the features of a pretrained network.
+"""Recognises a task's inputs by their features in a pretrained network.
 
 A store keeps one `FeatureSpace`: coordinates in which the classes of its first task have unit
-variance. In it a task keeps the means of its classes, coded: its head points in their directions,
-so only the distance from those is kept. Two things speak for "unknown". Inputs are *near* a class
-where it explains them better than all inputs of the store do (relative Mahalanobis distance, Ren et
-al. 2021). They are *far* where their distance from the centre of all inputs is unusual for own
-inputs: larger, or, as with noise, which excites few features, smaller.
+variance. There a task keeps the coded means of its classes. Its head already points in about their
+directions, so only the difference from these directions is coded.
+
+The score of how foreign an input is has two parts. *near* is the relative Mahalanobis distance (Ren
+et al. 2021): the distance from the nearest class mean, compared with the distance from the centre
+of all inputs. *far* grows if the distance from the centre is larger or smaller than usual (smaller
+for noise, which excites few features).
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ from impresslearn.inference.unknown import limits_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
 
-MOST_FEATURES = 512  # features of a network at most, unless a projection leaves fewer
+MOST_FEATURES = 512  # the most features, after the projection if there is one
 LEAST_EXAMPLES = 50
-# Shrinkage of covariances towards equal variances: this number of pseudo-examples per dimension,
-# and a share at most. Classes of other tasks vary in other directions than the first task's.
+# Shrinkage of covariances towards equal variances: the number of pseudo-examples per dimension, and
+# the largest weight. Classes of other tasks vary in other directions than the first task's.
 PSEUDO_EXAMPLES, MOST_SHRINKAGE = 2.0, 0.9
-# Steps of the means, in standard deviations of a class; the first one whose code fits is taken.
+# Steps of the means to try, in standard deviations of a class. The first one that fits is used.
 STEPS = tuple(2 ** (quarter / 4) for quarter in range(-4, 17))
-# A profile takes a share of a task's budget, between the least and the most bytes.
+# A profile takes this fraction of a task's budget, within the two limits in bytes.
 SHARE, LEAST_BYTES, MOST_BYTES = 1 / 6, 36, 128
-# Standard deviations of own inputs that "far" leaves free, and what each one beyond counts.
+# "far" is 0 up to FREE standard deviations of the task's inputs; each further one counts FAR.
 FREE, FAR = 2.0, 2.0
 NUMBERS = 8
 FOLDS = 5
@@ -45,11 +47,11 @@ FOLDS = 5
 class FeatureSpace:
     """Coordinates (features - mean) · basis of features (n, f) of the frozen network.
 
-    - projection: the number of the `Projection` that the basis begins with; 0 for none.
-    - mean: (f,) of the first task's features.
-    - rotation: (p, d) from projected features to coordinates.
-    - variances: (d,) of the coordinates of all inputs; those within a class are 1.
-    - matrix: (f, p) of that projection, or None.
+    - projection: the number in the store of the `Projection` that comes first; 0 for none.
+    - mean: (f,), the mean of the first task's features.
+    - rotation: (p, d), from projected features to coordinates.
+    - variances: (d,), variances of the coordinates over all inputs; within a class they are 1.
+    - matrix: (f, p), the matrix of the projection, or None.
     """
 
     projection: int
@@ -62,7 +64,7 @@ class FeatureSpace:
     def of(
         cls, features: Tensor, targets: Tensor, projection: int = 0, matrix: Tensor | None = None
     ) -> FeatureSpace | None:
-        """From features (n, f) and class indices (n,) of a task; None where they do not vary."""
+        """The space of a task's features (n, f) with class indices (n,); None if they are equal."""
         from scipy.linalg import eigh  # scipy takes a while to import
 
         width = features.shape[1] if matrix is None else matrix.shape[1]
@@ -82,16 +84,16 @@ class FeatureSpace:
 
     @cached_property
     def basis(self) -> Tensor:
-        """(f, d)."""
+        """(f, d), from features to coordinates."""
         return self.rotation if self.matrix is None else self.matrix @ self.rotation
 
     @cached_property
     def inverse(self) -> Tensor:
-        """(f, d): what turns weights (K, f) of features into weights of coordinates."""
+        """(f, d): turns weights (K, f) over features into weights over coordinates."""
         return torch.linalg.pinv(self.basis.double()).float().T.contiguous()
 
     def coordinates(self, features: Tensor) -> Tensor:
-        """(n, d)."""
+        """The coordinates (n, d) of features (n, f)."""
         return (features.float() - self.mean) @ self.basis
 
     def distances(self, coordinates: Tensor) -> Tensor:
@@ -99,15 +101,15 @@ class FeatureSpace:
         return (coordinates.square() / self.variances).sum(dim=1).clamp_min(1e-6)
 
     def relative(self, away: Tensor, central: Tensor) -> Tensor:
-        """(n,) relative distances of inputs: minus twice log p(x | nearest class) / p(x | any).
+        """(n,) relative distances of inputs: -2 log (p(x | nearest class) / p(x | any class)).
 
-        - away: (n, K) squared distances from the means of classes.
-        - central: (n,) those from the centre of all inputs.
+        - away: (n, K), squared distances from the means of classes.
+        - central: (n,), squared distances from the centre of all inputs.
         """
         return away.min(dim=1).values - central - self.variances.log().sum()
 
     def directions(self, head: Tensor | None, num_classes: int) -> Tensor:
-        """(K, d) directions of a head's classes from their mean; zeros without a head (K, f)."""
+        """(K, d) directions of a head's (K, f) classes from their mean; zeros without a head."""
         if head is None:
             return self.mean.new_zeros(num_classes, len(self.variances))
         towards = head[:num_classes].flatten(1).float() @ self.inverse
@@ -116,12 +118,12 @@ class FeatureSpace:
 
 @dataclass(frozen=True)
 class FeatureProfile:
-    """A task's knowledge of its inputs in the store's `FeatureSpace`.
+    """Statistics of a task's own inputs in the store's `FeatureSpace`.
 
-    - numbers: (scale, step) of its class means, mean and standard deviation of the relative
-      distances of own inputs, the same of the logarithms of their distances from the centre, and
-      (a, b) of the limit a + b / √n of the mean score of n own inputs; as float16 holds them.
-    - code: the class means, in steps.
+    - numbers: eight float16 values: scale and step of the class means; mean and standard deviation
+      of the inputs' relative distances; the same of the logarithms of their distances from the
+      centre; and a and b of the limit a + b / √n on the mean score of n inputs.
+    - code: the coded class means, in steps.
     """
 
     numbers: tuple[float, ...]
@@ -129,7 +131,7 @@ class FeatureProfile:
 
     @classmethod
     def rounded(cls, numbers: Sequence[float] | np.ndarray, code: bytes) -> FeatureProfile:
-        """A profile of numbers as a store keeps them."""
+        """A profile with the numbers rounded as in the store."""
         return cls(tuple(np.array(numbers, "<f2").tolist()), code)
 
     def encode(self) -> bytes:
@@ -138,11 +140,11 @@ class FeatureProfile:
 
     @classmethod
     def decode(cls, content: bytes) -> FeatureProfile:
-        """The profile of `encode`."""
+        """The profile from the bytes of `encode`."""
         return cls.rounded(np.frombuffer(content, "<f2", NUMBERS), content[2 * NUMBERS :])
 
     def means(self, directions: Tensor) -> Tensor:
-        """(K, d) of its classes; directions: of its head, as the space gives them."""
+        """(K, d) means of the classes; directions: of the task's head, from the space."""
         count, (scale, step) = directions.numel(), self.numbers[:2]
         levels, _ = decode_levels(self.code, [(directions.shape[1],), (count,)])
         common, own = (torch.from_numpy(each).to(directions) for each in levels)
@@ -151,13 +153,13 @@ class FeatureProfile:
 
     @property
     def limits(self) -> tuple[float, ...]:
-        """(a, b) of the limit of the mean score of own inputs."""
+        """(a, b) of the limit a + b / √n on the mean score of n own inputs."""
         return self.numbers[6:]
 
     def scores(self, relative: Tensor, central: Tensor) -> Tensor:
-        """(n,) how foreign inputs are by their distances, as `FeatureSpace` gives them.
+        """(n,) scores of how foreign inputs are, from their distances by `FeatureSpace`.
 
-        Own inputs have about 0 and a standard deviation of 1.
+        The task's own inputs have scores of about 0 with standard deviation 1.
         """
         near_mean, near_spread, far_mean, far_spread = self.numbers[2:6]
         near = (relative - near_mean) / near_spread
@@ -173,10 +175,10 @@ def feature_profile(
     max_bytes: int = MOST_BYTES,
     is_first: bool = False,
 ) -> FeatureProfile | None:
-    """The profile of a task with features (n, f) and class indices (n,); None for too few of them.
+    """The profile of a task with features (n, f) and class indices (n,); None for too few inputs.
 
-    - directions: (K, d) of its head, zeros without.
-    - max_bytes: of the profile.
+    - directions: (K, d) of its head; zeros without a head.
+    - max_bytes: the most bytes of the profile.
     - is_first: whether the space was learned from these features.
     """
     coordinates, num_classes = space.coordinates(features), len(directions)
@@ -197,7 +199,7 @@ def feature_profile(
         relative, central = _cross_fitted(space, features, targets, means - exact)
     else:
         away, central = torch.cdist(coordinates, means).square(), space.distances(coordinates)
-        # Own inputs are nearer to means that they belong to: leave each one out of its class mean.
+        # An input is nearer to a mean that includes it, so leave each input out of its class mean.
         rows = torch.arange(len(targets), device=targets.device)
         left_out = (coordinates - exact[targets]) / (counts[targets] - 1).clamp_min(1)[:, None]
         away[rows, targets] = (coordinates - means[targets] + left_out).square().sum(dim=1)
@@ -215,9 +217,9 @@ def _cross_fitted(
 ) -> tuple[Tensor, Tensor]:
     """(n,) relative and central distances of the examples that the space was learned from.
 
-    Each fifth of them in a space learned from the others, which was not made to fit it.
+    Each fifth of the examples is measured in a space learned from the other four.
 
-    - errors: (K, d) of the coded class means.
+    - errors: (K, d), the errors of the coded class means.
     """
     relative, central = features.new_zeros(len(features)), features.new_zeros(len(features))
     moved = errors @ space.inverse.T
@@ -232,33 +234,33 @@ def _cross_fitted(
 
 
 def profile_share(max_bytes: int | None) -> int:
-    """The bytes of a budget that a profile may take."""
+    """The number of bytes of a budget that a profile may take."""
     if max_bytes is None:
         return MOST_BYTES
     return min(max(int(SHARE * max_bytes), LEAST_BYTES), MOST_BYTES)
 
 
 def frozen_features(backbone: Backbone, frozen: TaskView, inputs: Tensor | Inputs) -> Tensor:
-    """(n, f) features of the frozen network; `Features` of other networks do not help."""
+    """(n, f) features of the frozen network, computed unless the inputs already have them."""
     if isinstance(inputs, Features) and not frozen.reads(inputs):
         inputs = inputs.inputs
     return frozen.features(backbone, inputs).float()
 
 
 def head_of(backbone: Backbone, weights: Mapping[str, Tensor]) -> Tensor | None:
-    """The weights (K, f) of a task's own head, None without."""
+    """The weights (K, f) of a task's own head, or None."""
     return None if backbone.own_head is None else weights.get(backbone.own_head.name)
 
 
 def class_means(table: Tensor, targets: Tensor, num_classes: int) -> Tensor:
-    """(K, d) means of rows; the mean of all for a class without any."""
+    """(K, d) means of the rows of each class; for a class without rows, the mean of all rows."""
     sums = table.new_zeros(num_classes, table.shape[1]).index_add_(0, targets, table)
     counts = torch.bincount(targets, minlength=num_classes)[:, None]
     return torch.where(counts > 0, sums / counts.clamp_min(1), table.mean(dim=0))
 
 
 def shrunk(covariance: Tensor, examples: float) -> Tensor:
-    """A covariance (d, d) mixed with equal variances: their share is d over the examples."""
+    """A covariance (d, d) mixed with equal variances, which have weight d / examples (max. 0.9)."""
     width = len(covariance)
     share = min(MOST_SHRINKAGE, width / examples)
     equal = covariance.trace() / width * torch.eye(width).to(covariance)
@@ -266,8 +268,8 @@ def shrunk(covariance: Tensor, examples: float) -> Tensor:
 
 
 def _coded_means(means: Tensor, step: float) -> bytes:
-    """Class means (K, d) in steps: their mean, finer, and then each one's difference."""
-    # Their mean tells other tasks apart better than each one does.
+    """Class means (K, d) as bytes: the mean of all in finer steps, then the differences from it."""
+    # The common mean is coded finer because it separates tasks better than a single mean.
     finer = step / (2 * math.sqrt(len(means)))
     common = (means.mean(dim=0) / finer).round().clamp(-LARGEST, LARGEST)
     own = ((means - common * finer) / step).round().clamp(-LARGEST, LARGEST)

@@ -1,4 +1,4 @@
-"""The names of the tasks of a batch."""
+"""Checks the task names that come with a batch."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,9 +1,9 @@
-"""Superposition: many tasks in one set of weights, Σ_c β_c W_c, and the two searches by it.
+"""Superposition: the weighted sum Σ_c β_c W_c of many tasks' weights, and two searches in it.
 
-A mixture of masks is a point in coefficient space, so a weighted sum of mixtures is again
-coefficients over the same bank: one mix gives its weights and one backward pass the derivative for
-every task, whether there are ten tasks or ten thousand. `one_shot` ranks tasks by that derivative
-(Wortsman et al. 2020, "Supermasks in Superposition"); `alpha` optimises the shares per layer.
+The factor β_c is the *share* of task c. A weighted sum of mixtures is again a mixture of the same
+masks. So one mix computes its weights, and one backward pass the derivative by the share of every
+task, for any number of tasks. `one_shot` ranks tasks by this derivative (Wortsman et al. 2020,
+"Supermasks in Superposition"). `alpha` optimises the shares of each layer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
 
-SUPERPOSED_INPUTS = 512  # inputs of one gradient, at most
+SUPERPOSED_INPUTS = 512  # the most inputs for one gradient
 LogitsLoss = Callable[[Tensor], Tensor]  # a loss of logits (n, num_classes)
 
 
@@ -29,8 +29,8 @@ class Superposition:
     """The weighted sum of tasks' weights, differentiable in the tasks' shares of every layer.
 
     - backbone, bank: the network and its masks.
-    - tasks: mixtures of masks without residual, or layer name -> weights of tasks that are none.
-    - num_classes: the most classes of any task.
+    - tasks: for each task, a mixture of masks without residual, or layer name -> weights.
+    - num_classes: the largest number of classes of a task.
     - shared: norm statistics that all tasks share, or None.
     """
 
@@ -48,7 +48,7 @@ class Superposition:
         self._dense = {n: task for n, task in enumerate(tasks) if isinstance(task, Mapping)}
         self._mixed, self._alphas = list(mixtures), list[Tensor]()
         for place, layer in enumerate(bank.layers if mixtures else ()):
-            # Not the whole bank: it may have grown since these tasks were learned.
+            # Only the masks of these tasks: the bank may have grown since they were learned.
             depth = max(len(mixture.alpha[place]) for mixture in mixtures.values())
             weights = backbone.weights[layer.name]
             alphas = coefficients_of(list(mixtures.values()), place, depth, weights)
@@ -59,7 +59,7 @@ class Superposition:
         layers = self.bank.layers
         frozen = [self.backbone.weights[layer.name] for layer in layers]
         if self._mixed:
-            # Indexing costs a tenth of a gradient, so it is left out where all tasks are mixtures.
+            # Indexing takes a tenth of a gradient's time, so skip it if all tasks are mixtures.
             of_mixtures = shares[self._mixed] if self._dense else shares
             alphas, bits = [], []
             for number, stack in enumerate(self._alphas):
@@ -74,14 +74,14 @@ class Superposition:
         return {layer.name: weights for layer, weights in zip(layers, total, strict=True)}
 
     def uniform(self) -> Tensor:
-        """Equal shares (C, layers) of all tasks, to differentiate in."""
+        """Equal shares (C, layers) of all tasks, which require gradients."""
         shape, device = (self.num_tasks, len(self.bank.layers)), self.backbone.device
         shares = torch.full(shape, 1 / self.num_tasks, dtype=torch.float32, device=device)
         return shares.requires_grad_(True)
 
     def view(self, shares: Tensor) -> TaskView:
         """The superposed network, ready to compute."""
-        # Tasks' own running statistics cannot be superposed; the statistics of the batch serve.
+        # The running statistics of several tasks cannot be added up, so use those of the batch.
         mode: Mode = "batch" if self.backbone.has_task_statistics else "eval"
         return TaskView(self.weights(shares), self.shared, self.num_classes, mode)
 
@@ -91,7 +91,7 @@ class Superposition:
         return logits[:, : self.num_classes]
 
     def one_shot(self, inputs: Tensor | Inputs, objective: LogitsLoss) -> Tensor:
-        """(C,): how the objective changes with each task's share, at equal shares."""
+        """(C,): the derivative of the objective by each task's share, at equal shares."""
         shares = self.uniform()
         logits = self._logits(shares, spread_rows(inputs, SUPERPOSED_INPUTS))
         return torch.autograd.grad(objective(logits), shares)[0].sum(dim=1)
@@ -104,7 +104,7 @@ class Superposition:
         penalty: float,
         seed: int,
     ) -> tuple[TaskView, list[int]]:
-        """The network of optimised shares, and the tasks' positions, largest share first."""
+        """The network with optimised shares, and the positions of tasks, largest share first."""
         shares = self.uniform()
         no_labels = torch.zeros(len(inputs), dtype=torch.long, device=shares.device)
 

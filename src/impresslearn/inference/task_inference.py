@@ -1,13 +1,15 @@
-"""Which task is this? Task inference without labels or a task name (SupSup's GN setting).
+"""Task inference: finds the task of inputs without labels or a task name (SupSup's GN setting).
 
-"exhaustive" runs every task and judges it by its predictions and its profile. A class map of all
-tasks takes the place of the profiles. "exhaustive" was at least as accurate as the others in all
-measurements, so "auto" is the same, except that among many tasks over a pretrained network a
-learner passes only the nearest. The other methods search in the weighted sum of all tasks' weights,
-their superposition. "one_shot" starts at equal shares and takes the task whose share has the most
-negative gradient (Wortsman et al. 2020). "alpha" optimises the shares per layer (the ImpressLearn
-paper), judges the best sixteen tasks, and also returns the mixture it found. A judged task competes
-with "unknown", by the thresholds in its profile.
+"exhaustive" runs every task and judges it by its predictions and by its profile, which describes
+the task's own inputs. A class map of all tasks, if there is one, replaces the profiles. In all
+measurements "exhaustive" was at least as accurate as the other methods, so "auto" is the same;
+among very many tasks a learner may pass only the nearest ones.
+
+"one_shot" and "alpha" search in the superposition: the weighted sum of all tasks' weights, in which
+the factor of a task is its share. "one_shot" computes the gradient of a loss by the shares, at
+equal shares, and takes the task with the most negative one (Wortsman et al. 2020). "alpha"
+optimises the shares per layer (the ImpressLearn paper), then judges the best sixteen tasks as
+"exhaustive" does. A result is "unknown" if the inputs exceed the thresholds in the task's profile.
 """
 
 import math
@@ -54,37 +56,37 @@ ALPHA_RECIPE = Recipe(
 )
 # "alpha" judges this number of tasks: the order of its shares is unreliable for small batches.
 ALPHA_SHORTLIST = 16
-JUDGED_INPUTS = 256  # of a batch, at most
-# The loss of predictions is divided by this, calibrated on rotated digits.
+JUDGED_INPUTS = 256  # the most inputs of a batch that are judged
+# The loss of predictions is divided by this temperature, calibrated on rotated digits.
 TEMPERATURE = 0.1
 # The number of uniform predictions added to a judged batch. Without them the entropy of the mean of
 # few predictions is mostly noise.
 PRIOR = 2.0
-# The weight of a squared distance. For a Gaussian it would be 0.5, but the six squares that are
-# summed (of two moments and four group means) are dependent.
+# The weight of a squared distance. It would be 0.5 if its six parts (for two moments and four group
+# means) were independent and Gaussian.
 # 0.5 is 1 to 3 points better on digits, but 10 worse on single sentences (78, not 88%).
 DISTANCE_WEIGHT = 0.25
-# For inputs of few values: the share of a Gaussian's evidence that counts, as values correlate,
+# For inputs of few values: the weight of a Gaussian's evidence, below 1 because values correlate,
 # and a temperature that halves the weight of predictions (chosen on three kinds of tables).
 FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
-# Over a pretrained network: the share of a likelihood ratio that counts, as features are not
-# Gaussian, and a temperature that gives predictions little weight: for one input they say little.
+# Over a pretrained network: the weight of a likelihood ratio, below 1 because features are not
+# Gaussian, and a high temperature, because the prediction for one input is weak evidence.
 RATIO_WEIGHT, RATIO_TEMPERATURE = 0.25, 1.0
-# Log odds of "unknown" for a distance one width above its limit, see `exceeded_by`.
+# The log odds of "unknown" if the distance is one width above its limit, see `exceeded_by`.
 UNKNOWN_SLOPE = 3.0
 
 
 @dataclass(frozen=True)
 class TaskGuess:
-    """The verdict on a batch of unlabelled inputs.
+    """The inferred task of a batch of unlabelled inputs.
 
     - best: the most likely task.
-    - posterior: task -> probability; with `unknown_probability` they add up to 1. With "alpha" all
-      but the best 16 have 0.
-    - unknown_probability: that the inputs belong to none of the tasks.
-    - method: how it was found.
-    - mixture: for method "alpha" the optimised mixture, or the best task itself if it fits better.
-    - class_index: of a single input, its class among those of the task, by a class map; or None.
+    - posterior: task -> probability. These and `unknown_probability` add up to 1. With "alpha" all
+      but the best 16 tasks have probability 0.
+    - unknown_probability: the probability that the inputs belong to none of the tasks.
+    - method: the method that found the task.
+    - mixture: for "alpha" the optimised mixture, or the best task itself if it fits better.
+    - class_index: for a single input and a class map, the index of its class in the best task.
     """
 
     best: str
@@ -96,7 +98,7 @@ class TaskGuess:
 
     @property
     def unknown(self) -> bool:
-        """Whether being none of the tasks is the most likely explanation."""
+        """Whether "none of the tasks" is more likely than the best task."""
         return self.unknown_probability > self.posterior[self.best]
 
     @property
@@ -106,18 +108,18 @@ class TaskGuess:
 
     @property
     def entropy(self) -> float:
-        """The entropy of all these probabilities, in nats."""
+        """The entropy in nats of the probabilities of all tasks and of "unknown"."""
         hypotheses = [*self.posterior.values(), self.unknown_probability]
         return -sum(each * math.log(each) for each in hypotheses if each > 0)
 
     @property
     def margin(self) -> float:
-        """Probability of the best minus probability of the next hypothesis, unknown included."""
+        """The probability of the best task minus the next highest one, "unknown" included."""
         others = self.posterior | {self.best: self.unknown_probability}
         return self.posterior[self.best] - max(others.values())
 
     def known(self) -> str:
-        """The most likely task. Raises UnknownTaskError where the inputs look like none."""
+        """The most likely task. Raises UnknownTaskError if the inputs look like none."""
         if self.unknown:
             raise UnknownTaskError(
                 f"the inputs look like none of the tasks: {self.summary()}; name the task, or "
@@ -126,7 +128,7 @@ class TaskGuess:
         return self.best
 
     def summary(self) -> str:
-        """One line for a person."""
+        """One line of text with both probabilities."""
         return (
             f"best match {self.best!r} with probability {self.posterior[self.best]:.2f}, "
             f"unknown with {self.unknown_probability:.2f}"
@@ -136,10 +138,10 @@ class TaskGuess:
 class FeatureEvidence(NamedTuple):
     """How well inputs fit each task, judged by their features in the frozen network.
 
-    - features: the inputs with these features; None if no task recognises inputs by them.
-    - log_likelihoods: task -> (n,), or (n, K) with a class map, up to a constant; empty
-      if `features` is None.
-    - foreign: task -> (n,) how unlike the task's own inputs each input is.
+    - features: the inputs with their features; None if no task recognises inputs by features.
+    - log_likelihoods: task -> (n,), or (n, K) with a class map, up to a constant; empty if
+      `features` is None.
+    - foreign: task -> (n,), how much each input differs from the task's own inputs.
     """
 
     features: Features | None
@@ -156,7 +158,7 @@ def feature_evidence(
     frozen: TaskView | None,
     class_map: ClassMap | None,
 ) -> FeatureEvidence:
-    """The evidence in inputs (n, ...); arguments as `guess_task`."""
+    """The evidence in inputs (n, ...); arguments as in `guess_task`."""
     names, foreign = [task.name for task in tasks], dict[str, Tensor]()
     is_mapped = class_map is not None and set(names) <= set(class_map.codes)
     profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
@@ -167,7 +169,7 @@ def feature_evidence(
     values = frozen_features(backbone, frozen, inputs)
     keys, behind = frozen.feature_keys or (), inputs_behind(inputs)
     features = Features(values, behind, backbone.identity, keys, {})
-    # A task without a feature profile has likelihood ratio 1.
+    # A task without a feature profile gets likelihood ratio 1.
     log_ratios = dict.fromkeys(names, values.new_zeros(len(values)))
     if space is not None:
         coordinates = space.coordinates(values)
@@ -187,7 +189,7 @@ def feature_evidence(
     return FeatureEvidence(features, log_ratios, foreign)
 
 
-# Disabling it also turns gradients on, whatever mode the caller is in.
+# inference_mode(False) also turns gradients on, whatever mode the caller is in.
 @torch.inference_mode(False)
 @clear_calls
 def guess_task(
@@ -208,22 +210,22 @@ def guess_task(
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
-    - tasks: "exhaustive" reads one after another, the other methods hold all at once.
-    - inputs: unlabelled inputs, as the network takes them.
+    - tasks: the possible tasks. "exhaustive" loads one after another, other methods load all.
+    - inputs: unlabelled inputs in the form that the network takes.
     - method: "auto" is "exhaustive" here.
-    - objective: the loss of the superposition's predictions. "information" is their mean entropy
-      minus the entropy of their mean; it ranks tasks far better than the papers' "entropy", and
-      keeps "alpha" from collapsing.
+    - objective: the loss of the superposition's predictions. "entropy", of the papers, is their
+      mean entropy. "information" subtracts the entropy of the mean prediction; it ranks tasks far
+      better, and keeps "alpha" from collapsing.
     - recipe: for "alpha", a `Recipe` or a mapping of entries to change.
     - penalty: for "alpha", λ of the paper's eq. 2.
     - shared: norm statistics that all tasks share.
-    - space, frozen: the coordinates in which feature profiles of tasks recognise inputs, and the
+    - space, frozen: for tasks with feature profiles, the coordinates of these profiles, and the
       frozen network, which computes the features.
-    - class_map: if it has all tasks, "exhaustive" judges them by it and what classes they predict.
+    - class_map: "exhaustive" uses it in place of the profiles if it has all tasks.
     - seed: for "alpha".
 
-    Raises InputError for no task, no input, an unknown method, and, unless "exhaustive", for
-    tasks that cannot be superposed: with own heads, tuned norms or biases, or start="network".
+    Raises InputError for no task, no input and an unknown method. "one_shot" and "alpha" raise it
+    for tasks that cannot be added up: with an own head, tuned norms or biases, or start="network".
     """
     check_choice("method", method, METHODS)
     check_choice("objective", objective, OBJECTIVES)
@@ -242,8 +244,8 @@ def guess_task(
     loss = OBJECTIVES[objective]
     names = [task.name for task in tasks]
     if method == "one_shot":
-        # The posterior: equal shares after one exponentiated-gradient step of size 1.
-        # No task is run, so "unknown" has probability 0.
+        # The posterior is equal shares after one exponentiated-gradient step of size 1. No task is
+        # run, so "unknown" has probability 0.
         slopes = superposition.one_shot(inputs, loss)
         likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
@@ -252,7 +254,7 @@ def guess_task(
     outputs = outputs_of_tasks(backbone, bank, shortlist, judged, evidence.features)
     (guess,) = _judge(backbone, outputs, judged, method, evidence, len(judged))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
-    # The mixture may fit worse than the judged task's own weights; keep the better one.
+    # The mixture may fit worse than the best task's own weights: keep the better of the two.
     best = next(task.view() for task in shortlist if task.name == guess.best)
     losses = [information_maximisation(view.logits(backbone, judged)) for view in (mixture, best)]
     chosen = mixture if losses[0] <= losses[1] else best
@@ -270,14 +272,14 @@ def guess_tasks(
     frozen: TaskView | None = None,
     class_map: ClassMap | None = None,
 ) -> list[TaskGuess]:
-    """The task of each input, judged by itself: inputs (n, ...), n >= 1, may be of several tasks.
+    """Finds the task of each input separately: inputs (n, ...), n >= 1, may be of several tasks.
 
-    Equals `guess_task` with "exhaustive" on each input, but runs each task on many inputs at once.
-    Same arguments and errors.
+    Equal to `guess_task` with "exhaustive" for each input, but runs a task on many inputs at once.
+    Arguments and errors are the same.
     """
     _check_not_empty(tasks, inputs)
     guesses: list[TaskGuess] = []
-    # Where norms use a batch's statistics, an input alone is a batch of one.
+    # If norms use the statistics of the batch, inputs must be run in batches of one.
     at_once = 1 if backbone.normalises_by_batch else JUDGED_INPUTS
     for part in inputs.split(even_parts(len(inputs), at_once)):
         evidence = feature_evidence(backbone, tasks, part, space, frozen, class_map)
@@ -296,7 +298,7 @@ def _check_not_empty(tasks: Collection[KnownTask], inputs: Tensor | Inputs) -> N
 def _superposable(
     backbone: Backbone, task: KnownTask, method: str
 ) -> Coefficients | Mapping[str, Tensor]:
-    """A task as a superposition takes it. Raises InputError for one that cannot be superposed."""
+    """A task as `Superposition` takes it. Raises InputError for tasks that it cannot add up."""
     weights = task.mixture() if task.mixture else task.view().weights
     if isinstance(weights, Coefficients):
         fits = not weights.residual
@@ -318,7 +320,7 @@ def _judge(
     evidence: FeatureEvidence,
     size: int,
 ) -> list[TaskGuess]:
-    """The verdict on each batch of `size` of the inputs; outputs: of all tasks, in any order."""
+    """A guess for each batch of `size` inputs; outputs: of all tasks, in any order."""
     positions: list[int] = []
     names: list[str] = []
     parts = []
@@ -332,7 +334,7 @@ def _judge(
     guesses = []
     for loss, log_odds, classes in zip(*columns, strict=True):
         best = int(loss.argmin())
-        # Log odds are 0 at the best task's threshold: "unknown" is then as likely as this task.
+        # At the best task's threshold log odds are 0: "unknown" is then as likely as this task.
         unknown_score = log_odds[best] - loss[best]
         *likely, unknown = torch.cat([-loss, unknown_score[None]]).softmax(dim=0).tolist()
         posterior = dict(zip(names, likely, strict=True))
@@ -344,23 +346,23 @@ def _judge(
 def _losses_and_log_odds(
     backbone: Backbone, part: Outputs, inputs: Tensor | Inputs, evidence: FeatureEvidence, size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(T, batches) the loss of each task, the log odds of "unknown" against it, and the class.
+    """(T, batches) each: losses of T tasks, log odds of "unknown" against a task, and classes.
 
-    A task's loss is the information objective of its predictions, divided by log K and by a
-    temperature, plus the mismatch of the inputs with the task's own: a wrong task may be as certain
-    of a few inputs as the right one. Both are multiplied by √size, not by size, as a batch's inputs
-    are not independent. Only with few features the mismatch is multiplied by size.
+    A task's loss is the sum of two terms. The first is the information objective of its
+    predictions, divided by log K and a temperature. The second is the mismatch between the inputs
+    and the task's own inputs, because a wrong task may be as certain of a few inputs as the right
+    one. Both are multiplied by √size, not by size, because the inputs of a batch are not
+    independent; only with few features the mismatch is multiplied by size. Over a pretrained
+    network the mismatch is the negative log likelihood of the inputs' features. With a class map it
+    includes the predictions, and the first term is dropped.
 
-    Over a pretrained network the mismatch is the negative log likelihood of the inputs' features.
-    By a class map, predictions count in it and the information objective does not.
-
-    Two things speak for "unknown": the inputs look foreign to the task, or its entropy on them is
-    above its threshold. Without a profile, "unknown" is impossible. The class is the map's for a
-    batch of one, otherwise -1.
+    "unknown" becomes likely if the inputs look foreign to the task, or if the entropy of its
+    predictions is above the task's threshold. It is impossible for a task without a profile. The
+    class comes from the class map and is -1 without one, or for a batch of several inputs.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))
-    # Divided by log K, so that tasks of many classes can be compared with tasks of few.
+    # Dividing by log K makes tasks with many and with few classes comparable.
     largest = largest_entropy(logits.shape[-1])
     objective = information_maximisation(logits, PRIOR).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
@@ -382,7 +384,7 @@ def _losses_and_log_odds(
         values = signals(backbone, inputs, part.logits[places])
         mismatch[places], foreign = _mismatch(profiles, values, size)
         if profiles[0].has_few_features:
-            # Entropy does not count: linear readouts are often unsure of a task's own rows.
+            # Entropy is ignored: linear readouts are often unsure of a task's own rows.
             temperature[places], log_odds[places] = FEW_FEATURES_TEMPERATURE, foreign
         else:
             log_odds[places] = torch.maximum(log_odds[places], foreign)
@@ -399,15 +401,15 @@ def _losses_and_log_odds(
 
 
 def _mismatch(profiles: list[TaskProfile], values: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """(T, batches) how badly inputs fit each of T tasks, and the log odds that they are foreign."""
+    """(T, batches) each: the mismatch of inputs with T tasks; log odds that they are foreign."""
     away = distances(profiles, values).double().unflatten(1, (-1, size))
     limits = away.new_tensor([profile.limits for profile in profiles]).T[..., None]
     foreign = UNKNOWN_SLOPE * exceeded_by(limits, away)
-    # The mean distance of own inputs is subtracted, see `distances`.
+    # Subtract the mean distance of a task's own inputs, see `distances`.
     excess = away.mean(dim=2) - (2.0 + len(profiles[0].means))
     if not profiles[0].has_few_features:
         return DISTANCE_WEIGHT * math.sqrt(size) * excess, foreign
-    # The negative log likelihood of a Gaussian with one spread for all values, up to a constant:
-    # half the squared distance, and for each value the log of the spread.
+    # The negative log likelihood, up to a constant, of a Gaussian with one spread for all values:
+    # half the squared distance, plus the log of the spread for each value.
     spreads = away.new_tensor([[profile.spread] for profile in profiles]).log()
     return FEW_FEATURES_WEIGHT * size * (excess / 2 + values.shape[-1] * spreads), foreign

@@ -1,11 +1,12 @@
-"""Profiles of tasks on their own training inputs, which reveal inputs that belong to no task.
+"""Task profiles: statistics of a task's own inputs, to detect inputs that belong to no task.
 
 Predictions alone are not enough: a network is as sure of inverted digits as of digits. So a profile
-also describes the inputs (its *signals*) by the mean and root mean square of an input, and by the
-means of the quietest of 256 groups of values: what hardly varies within a task gives noise and
-other permutations away. For inputs of at most 32 values, such as the rows of a table, it keeps the
-mean of each value. For token ids, several tensors, and inputs of free size, the signals are the
-task's logits.
+also describes the inputs: by the mean and the root mean square of an input, and by group means. The
+values of an input form 256 groups. The profile keeps the means of the four *quiet* groups, which
+vary least within the task: noise and permuted inputs differ most there. For inputs of at most 32
+values, such as rows of a table, it keeps the mean of each value. For token ids, several tensors,
+and inputs without a fixed size, it describes the task's logits instead. The described values
+(inputs or logits) are called *signals*.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from impresslearn.networks.prediction import TaskView
 from impresslearn.training.loop import entropies
 
 PROFILED_INPUTS = 512
-SHUFFLED_INPUTS = 128  # the mean entropy of shuffled inputs needs fewer
+SHUFFLED_INPUTS = 128  # fewer are enough for the mean entropy on shuffled inputs
 GROUPS = 256
-QUIET = 4  # groups that are kept, which vary least
-FEW_FEATURES = 32  # inputs of up to this number of values keep the mean of each one
-PARTS_PER_SPREAD = 8  # means are kept in a byte each, as multiples of an eighth of their unit
+QUIET = 4  # the number of quiet groups
+FEW_FEATURES = 32  # the most values per input of which each mean is kept
+PARTS_PER_SPREAD = 8  # a mean is kept in one byte, in eighths of its unit
 CORRELATION_PARTS = 100  # a correlation is kept in hundredths
 LARGEST_BYTE = 247  # a larger one would be an infinite float16
-MIN_SPREAD = 0.25  # of a group, as a share of the root mean square of an input
-MAX_PART = 16.0  # the most that one part of a squared distance counts
-REJECTED = 0.05  # share of a task's own inputs that the threshold rejects
+MIN_SPREAD = 0.25  # least spread of a group, as a fraction of the root mean square of an input
+MAX_PART = 16.0  # each part of a squared distance is clipped at this value
+REJECTED = 0.05  # fraction of a task's own inputs that the threshold rejects
 # With few features the limit is raised by this number of standard errors of the mean distance.
 LIMIT_TOLERANCE = 1.64
-# The threshold is measured for 1 and for 8 inputs, and falls up to 16 inputs.
+# The threshold is measured for batches of 1 and of 8 inputs. It falls with the size, up to 16.
 SEVERAL, MAX_INDEPENDENT = 8, 16
 
 
@@ -46,17 +47,17 @@ SEVERAL, MAX_INDEPENDENT = 8, 16
 class TaskProfile:
     """Statistics of a task on its training inputs, for out-of-distribution detection.
 
-    A store keeps it in 21 bytes, or with few features in 13 and one per value. Where inputs are too
-    few or too large for statistics, it keeps the entropies alone, in 2.
+    A store keeps a profile in 21 bytes, or with few features in 13 bytes and one per value. If
+    inputs are too few or too large for statistics, it keeps only the two entropies, in 2 bytes.
 
-    - own_entropy: mean prediction entropy on own inputs, as a fraction of log K.
-    - shuffled_entropy: the same on own inputs with shuffled features.
+    - own_entropy: mean prediction entropy on the task's own inputs, as a fraction of log K.
+    - shuffled_entropy: the same on its inputs with shuffled features.
     - moments: mean and standard deviation of an input's mean, mean and standard deviation of its
-      root mean square, and their correlation.
-    - groups: which groups are quiet; none if every value is its own group.
-    - means: of the groups, or of each value; a store keeps them in eighths of `unit`.
-    - spread: the groups' standard deviation.
-    - limits: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in 20.
+      root mean square, and the correlation of these two.
+    - groups: the numbers of the quiet groups; none if the mean of each value is kept.
+    - means: the means of the groups, or of each value; a store keeps them in eighths of `unit`.
+    - spread: the standard deviation of the groups, or of the values.
+    - limits: (a, b). The mean distance of n own inputs exceeds a + b / √n once in 20 batches.
     """
 
     own_entropy: float
@@ -69,12 +70,12 @@ class TaskProfile:
 
     @property
     def has_few_features(self) -> bool:
-        """Whether it has the mean of each value."""
+        """Whether the profile has the mean of each value, not of groups."""
         return bool(self.means) and not self.groups
 
     @property
     def unit(self) -> float:
-        """What distances from the means are measured in."""
+        """The unit of distances from the means."""
         if self.groups:
             return max(self.spread, MIN_SPREAD * self.moments[2], 1e-6)
         return self.spread
@@ -85,7 +86,7 @@ class TaskProfile:
         return max((self.own_entropy + self.shuffled_entropy) / 2, 1.5 * self.own_entropy)
 
     def encode(self) -> bytes:
-        """Two means and a limit in two bytes each; roots of entropies and all else in one each."""
+        """The profile as bytes: two means and one limit take two bytes each, all else one each."""
         roots = np.sqrt([self.own_entropy, self.shuffled_entropy])
         entropies = np.rint(255 * roots.clip(0, 1)).astype(np.uint8).tobytes()
         if not self.means:
@@ -93,14 +94,14 @@ class TaskProfile:
         mean, mean_spread, size, size_spread, correlation = self.moments
         halves = np.array([mean, size, self.limits[0]], "<f2").tobytes()
         spreads = _to_bytes([mean_spread, size_spread, self.spread, self.limits[1]])
-        unit = replace(self, spread=_from_bytes(spreads)[2]).unit  # as `decode` finds it
+        unit = replace(self, spread=_from_bytes(spreads)[2]).unit  # of the rounded spread
         means = (np.array(self.means) / unit * PARTS_PER_SPREAD).round().clip(-127, 127)
         rounded = np.array([CORRELATION_PARTS * correlation, *means]).round().astype("i1").tobytes()
         return entropies + halves + spreads + rounded + bytes(self.groups)
 
     @classmethod
     def decode(cls, content: bytes, few_features: bool) -> TaskProfile:
-        """The profile of `encode`."""
+        """The profile from the bytes of `encode`."""
         own, shuffled = ((root / 255) ** 2 for root in content[:2])
         if len(content) == 2:
             return cls(own, shuffled)
@@ -118,14 +119,14 @@ class TaskProfile:
 def task_profile(
     backbone: Backbone, view: TaskView, inputs: Tensor | Inputs, logits: Tensor
 ) -> TaskProfile:
-    """The profile of a task.
+    """Measures the profile of a task.
 
     - view: the task, ready to compute.
-    - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`; `Features` save the passes.
-    - logits: its outputs (n, K) on them, finite.
+    - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`. `Features` save passes.
+    - logits: the task's finite outputs (n, K) on these inputs.
     """
-    # Shuffled inputs stand for foreign ones. Where features are known they are shuffled instead:
-    # a pretrained network maps shuffled words close to the sentence.
+    # Shuffled inputs represent foreign ones. `Features` are shuffled themselves, because a
+    # pretrained network maps a sentence and its shuffled words to similar features.
     rows = spread_rows(inputs, SHUFFLED_INPUTS)
     shuffled = rows.map(_shuffled) if isinstance(rows, Inputs) else _shuffled(rows)
     relative = []
@@ -135,11 +136,11 @@ def task_profile(
     own = inputs_behind(inputs)
     few = _signals_are_inputs(backbone, own) and seen.shape[1] <= FEW_FEATURES
     exact = replace(_described(seen, few), own_entropy=relative[0], shuffled_entropy=relative[1])
-    return TaskProfile.decode(exact.encode(), few)  # as a store keeps it
+    return TaskProfile.decode(exact.encode(), few)  # rounded as in the store
 
 
 def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
-    """The bytes that the profile of a task with these inputs takes at most."""
+    """The most bytes that the profile of a task with these inputs can take."""
     inputs = inputs_behind(inputs)
     values = inputs[0].numel() if isinstance(inputs, Tensor) else 0
     return 2 + 11 + max(2 * QUIET, values if values <= FEW_FEATURES else 0)
@@ -148,16 +149,16 @@ def largest_profile_bytes(inputs: Tensor | Inputs) -> int:
 def distances(profiles: Sequence[TaskProfile], signals: Tensor) -> Tensor:
     """(T, n) squared distances of signals from T tasks' own inputs, in standard deviations.
 
-    Mean and root mean square of an input are one part, about 2 for own inputs; every kept mean adds
-    a part of about 1. Parts are clipped.
+    A distance is a sum of clipped parts. The mean and root mean square of an input give one part,
+    about 2 for the task's own inputs. Each mean in the profile gives a part of about 1.
 
-    - profiles: of T tasks, all with few features or none.
-    - signals: (n, d), or (T, n, d) if each task has its own.
+    - profiles: of T tasks, all with few features or all without.
+    - signals: (n, d), or (T, n, d) if each task has different signals.
     """
     moments = signals.new_tensor([profile.moments for profile in profiles])
     mean, mean_spread, size, size_spread, correlation = moments[:, :, None].unbind(1)
-    # The squared Mahalanobis distance of mean and root mean square. Inputs that are all equal in
-    # one of them, such as normalised images, have no spread to divide by.
+    # The squared Mahalanobis distance of mean and root mean square. The spread of either may be
+    # zero, as for normalised images, so it is bounded below.
     least = (1e-3 * size).clamp_min(1e-6)
     first = (signals.mean(dim=-1) - mean) / torch.maximum(mean_spread, least)
     second = (_size(signals) - size) / torch.maximum(size_spread, least)
@@ -175,9 +176,9 @@ def distances(profiles: Sequence[TaskProfile], signals: Tensor) -> Tensor:
 
 
 def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tensor:
-    """(n, d) float32: the inputs if they have one size and are not token ids, else the logits.
+    """(n, d) float32: the inputs if they have a fixed size and are not token ids, else the logits.
 
-    - logits: (n, K), or (T, n, K) of several tasks.
+    - logits: (n, K), or (T, n, K) of T tasks.
     """
     inputs = inputs_behind(inputs)
     if isinstance(inputs, Tensor) and _signals_are_inputs(backbone, inputs):
@@ -198,9 +199,9 @@ def largest_entropy(num_classes: int) -> float:
 
 
 def limits_of(away: Tensor) -> Tensor:
-    """(a, b) such that the mean distance of n own inputs exceeds a + b / √n once in 20.
+    """(a, b) such that the mean distance of n own inputs exceeds a + b / √n once in 20 batches.
 
-    - away: (inputs,) distances of own inputs.
+    - away: (inputs,), the distances of the task's own inputs.
     """
     drawn = torch.randint(len(away), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
     one = away.quantile(1 - REJECTED)
@@ -210,22 +211,22 @@ def limits_of(away: Tensor) -> Tensor:
 
 
 def exceeded_by(limits: Any, away: Tensor) -> Tensor:
-    """(...) how far the mean distances of batches (..., n) are above the threshold, in its widths.
+    """(...) how far the mean distance of batches (..., n) is above the threshold a + b / √n.
 
-    Above 0 the inputs look foreign.
+    The unit is the width b / √n. Above 0 the inputs look foreign.
 
-    - limits: two numbers, or tensors (...), as `limits_of` measures them.
+    - limits: (a, b) of `limits_of`, as numbers or tensors (...).
     """
     offset, width = torch.as_tensor(limits, dtype=away.dtype)
-    # Inputs of a batch resemble one another: beyond 16 they narrow the mean no further.
+    # Inputs of a batch resemble one another: more than 16 do not make the mean more precise.
     root = math.sqrt(min(away.shape[-1], MAX_INDEPENDENT))
     return (away.mean(dim=-1) - offset - width / root) / (width.clamp_min(0.1) / root)
 
 
 def _described(own: Tensor, few: bool) -> TaskProfile:
-    """A profile with the statistics of own signals, or without where a store cannot keep them."""
-    # Half of the inputs are fitted. Limits are measured on the other half, because a quiet group is
-    # quieter on the inputs it was chosen by.
+    """A profile with the statistics of a task's signals, or without if a store cannot keep them."""
+    # Statistics are fitted to half of the inputs and limits measured on the other half, because a
+    # quiet group varies less on the inputs by which it was chosen.
     fitted, rest = own[::2], own[1::2]
     if len(rest) < 2:
         return TaskProfile(0, 0)
@@ -235,23 +236,22 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
     (away,) = distances([unlimited], rest)
     offset, width = limits_of(away).tolist()
     if few:
-        # The limit of a small table is itself measured on few rows: allow for its standard error.
+        # The limit of a small table is measured on few rows: allow for its standard error.
         offset += LIMIT_TOLERANCE * float(away.std()) / math.sqrt(len(rest))
         unlimited = _fitted(own, few)
     return replace(unlimited, limits=(offset, width))
 
 
 def _fitted(own: Tensor, few: bool) -> TaskProfile:
-    """The statistics of these signals, without limits; none where one exceeds float16."""
+    """A profile with the statistics of signals but no limits; empty if one exceeds float16."""
     averages, sizes = own.mean(dim=1), _size(own)
-    # Their Gaussian in `distances` has no width at a correlation of 1.
+    # A correlation of 1 would divide by zero in `distances`.
     correlation = torch.corrcoef(torch.stack([averages, sizes]))[0, 1]
     correlation = correlation.nan_to_num().clamp(-0.99, 0.99)
     moments = torch.stack([averages.mean(), averages.std(), sizes.mean(), sizes.std(), correlation])
     described, quiet = own, list[int]()
     if not few:
-        # Noise and permuted inputs differ most where own inputs hardly vary. With fewer groups
-        # than `QUIET` some count more than once.
+        # With fewer groups than `QUIET` some are taken more than once.
         groups = _group_means(own)
         quietest = groups.std(dim=0).argsort()
         quiet = quietest[torch.arange(QUIET) % len(quietest)].tolist()
@@ -265,12 +265,12 @@ def _fitted(own: Tensor, few: bool) -> TaskProfile:
         return TaskProfile(0, 0)
     kept = tuple(numbers.tolist())
     fitted = TaskProfile(0, 0, kept[:5], tuple(quiet), kept[5:-1], kept[-1], (0.0, 0.0))
-    # The limits are then measured with the statistics as a store keeps them.
+    # Rounded as in the store, so that the limits are measured with the rounded statistics.
     return TaskProfile.decode(fitted.encode(), few)
 
 
 def _to_bytes(values: Sequence[float]) -> bytes:
-    """Positive float16 of which five bits of exponent and three of mantissa are kept."""
+    """Positive numbers as bytes: float16 with five bits of exponent and three of mantissa."""
     bits = np.array(values, np.float16).view(np.uint16)
     return ((bits + (1 << 6)) >> 7).clip(1, LARGEST_BYTE).astype(np.uint8).tobytes()
 
@@ -284,7 +284,7 @@ def _size(signals: Tensor) -> Tensor:
 
 
 def _group_means(signals: Tensor) -> Tensor:
-    """(..., d) to (..., groups): every 256th value is of one group; up to 256, each is a group."""
+    """(..., d) to (..., groups): a group is every 256th value; at most 256 values are one each."""
     values, count = signals.shape[-1], min(GROUPS, signals.shape[-1])
     whole = torch.nn.functional.pad(signals, (0, -values % count))
     sizes = (values + count - 1 - torch.arange(count)) // count
@@ -292,7 +292,7 @@ def _group_means(signals: Tensor) -> Tensor:
 
 
 def _shuffled(inputs: Tensor) -> Tensor:
-    """Inputs (n, ...) with their features in another order, the same for all inputs."""
+    """Inputs (n, ...) with their features in a random order, the same for all inputs."""
     if inputs.dim() < 2:  # one number per input
         return inputs
     features = inputs.flatten(1)

@@ -1,8 +1,8 @@
-"""Keeps kernels usable everywhere: without a compiler, and in forked processes.
+"""Keeps the kernels usable without a compiler and in forked processes.
 
-Numba and Triton use parts of themselves that another version may have moved, and instructions that
-a processor may lack. The compiled loops and the reference compute the same, so the reference serves
-wherever the loops cannot be compiled.
+The compiled loops need internals of Numba and Triton, which other versions may lack, and processor
+instructions, which a machine may lack. If the loops cannot be compiled, the reference is used. It
+computes the same results more slowly.
 """
 
 import functools
@@ -19,14 +19,14 @@ import torch
 
 
 def compiled(signature: Any) -> Callable[[Callable], Any]:
-    """A decorator that compiles a loop at import, for Numba's types of its result and arguments.
+    """A decorator that compiles a loop with Numba at import; signature: its Numba types.
 
-    Compiling at import and not at the first call puts a failure where `usable` catches it.
+    A failure at import, not at the first call, can be caught by `usable`.
     """
-    import numba  # modules of compiled loops are imported only where Numba is installed
+    import numba  # optional, so it is imported only with the compiled loops
 
     if getattr(numba.config, "DISABLE_JIT", False):
-        # Without a compiler Numba would run the plain Python, which cannot address memory.
+        # Numba would then run the loops as plain Python, which cannot address memory.
         raise ImportError("NUMBA_DISABLE_JIT is set")
 
     def compile_loop(loop: Callable) -> Any:
@@ -43,8 +43,7 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 def usable(name: str) -> ModuleType | None:
     """A module of this folder, imported once per process, or None if the import fails.
 
-    A package that is not installed passes silently; any other failure is a warning, because it
-    makes learning slower.
+    A failed import gives a warning, because learning becomes slower, unless a package is missing.
     """
     try:
         return import_module(f"impresslearn.kernels.{name}")
@@ -65,10 +64,10 @@ _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 def forkable_lock() -> Any:
     """A reentrant lock that is free in a forked child.
 
-    The fork may come while another thread changes what the lock guards, so the guarded data must
-    be usable after every single step.
+    A fork may happen while another thread changes the data that the lock protects, so these data
+    must be usable after every single step.
     """
-    # A fork copies memory but only one thread: a lock that another thread held would stay locked.
+    # A fork copies only one thread. A lock held by another thread would stay locked in the child.
     lock = threading.RLock()
     _locks.add(lock)
     return lock
@@ -76,8 +75,8 @@ def forkable_lock() -> Any:
 
 def _begin_child() -> None:
     for lock in list(_locks):
-        lock._at_fork_reinit()  # as the locks of the standard library are
-    # OpenMP's threads are gone in the child, which would wait for them for ever.
+        lock._at_fork_reinit()  # as the standard library does with its locks
+    # The child has no OpenMP threads and would wait for them for ever.
     torch.set_num_threads(1)
 
 

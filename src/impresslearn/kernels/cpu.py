@@ -1,9 +1,9 @@
-"""CPU kernels on tensors: threads around the compiled loops of `tiles`.
+"""CPU kernels on tensors: run the compiled loops of `tiles` in several threads.
 
-Work is cut into blocks of rows that do not depend on the number of threads, and partial sums are
-added in the order of the blocks, so results are the same bits for any number of threads. The loops
-release the GIL and run on a pool of our own: Numba's default threading layer aborts when two Python
-threads enter it.
+The work is divided into blocks of rows that do not depend on the number of threads. Partial sums
+are added in the order of the blocks, so results are bit-identical for any number of threads. The
+loops release the GIL and run in a thread pool of this module, because Numba's default threading
+layer aborts when two Python threads enter it.
 """
 
 import functools
@@ -18,24 +18,24 @@ from torch import Tensor
 from impresslearn.kernels import tiles
 
 PARTIAL_BLOCKS = 16
-# Blocks hold a multiple of 16 rows: rows of an even number of bytes then fill at least half lines
-# of the cache.
+# Blocks have a multiple of 16 rows. Since rows have an even number of bytes, a block then fills at
+# least half a cache line.
 WHOLE_ROWS = 16
-# Masked additions (weights x masks) below which handing work to other threads costs more.
+# With fewer masked additions (weights x masks) than this, other threads cost more than they save.
 SMALL_WORK = 400_000
 
-# (address of the scratch memory, first row, row after the last).
+# Arguments: the address of the scratch memory, the first row, and the row after the last.
 Kernel = Callable[[int, int, int], object]
 
 
 @functools.lru_cache(maxsize=8)
 def _pool(count: int, process: int) -> ThreadPoolExecutor:
-    """Threads of one process: they do not survive a fork, hence the process id in the key."""
+    """The thread pool of a process; the id is in the key because threads do not survive a fork."""
     return ThreadPoolExecutor(count, thread_name_prefix="impresslearn-mix")
 
 
 def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> None:
-    """Calls the kernel on shares of the rows, one per thread; shares begin at whole blocks.
+    """Divides the rows among threads and calls the kernel in each; no block is divided.
 
     Each call gets its own `scratch` bytes of zeros, aligned to a cache line.
     """
@@ -56,7 +56,7 @@ def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> Non
 
 
 def _block(units: int, work: int) -> int:
-    """Rows whose sums are added up first: set by the work, so that threads change no bit."""
+    """The number of rows in a block; it depends only on the work, not on the threads."""
     if work < SMALL_WORK:
         return max(1, units)
     return -(-units // (PARTIAL_BLOCKS * WHOLE_ROWS)) * WHOLE_ROWS
@@ -67,7 +67,7 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     bits, alpha, values = _packed(bits), _float32(alpha), _float32(weight)
     count, units, width = bits.shape
     fan_in, work = prod(weight.shape[1:]), count * values.numel()
-    # The loops write float32 through addresses: no allocation may follow torch's defaults.
+    # The loops write float32 to addresses, so torch's default dtype and device must not be used.
     out = torch.empty_like(values, dtype=torch.float32, device="cpu")
     alpha_strides = (4 * units, 4) if alpha.dim() == 2 else (4, 0)
     masks = (bits.data_ptr(), bits.stride(0), width, count)
@@ -107,6 +107,6 @@ def _float32(tensor: Tensor) -> Tensor:
 
 
 def _packed(bits: Tensor) -> Tensor:
-    """The bits with contiguous rows; masks may lie at any even distance (a slice of a bank)."""
+    """The bits with contiguous rows. Masks may have any even stride (as in a slice of a bank)."""
     rows_are_whole = bits.stride()[1:] == (bits.shape[2], 1)
     return bits if rows_are_whole or bits.numel() == 0 else bits.contiguous()

@@ -1,10 +1,10 @@
 """GPU kernels on tensors, in Triton.
 
-A program owns a tile of ROWS x WORDS words of 16 bits, and so ROWS x 16·WORDS weights, shaped
-(16, ROWS, WORDS): the bit comes first, so that a thread keeps the 16 weights of its word in its
-registers. The program reads and writes each weight once and walks over the masks, one word a
-thread; bits become numbers nowhere but in registers. Every program stores its own partial sums,
-which are then added in a fixed order, without atomics: results repeat bit for bit. With
+A program computes a tile of ROWS x WORDS words of 16 bits, that is, ROWS x 16·WORDS weights. The
+weights have the shape (16, ROWS, WORDS). The bit is the first dimension, so that a thread keeps the
+16 weights of its word in registers. The program reads and writes each weight once and loops over
+the masks; bits become numbers only in registers. Every program stores its own partial sums, which
+are then added in a fixed order, without atomics, so results are bit-identical in every run. With
 TRITON_INTERPRET=1 in the environment the kernels run on CPU tensors.
 """
 
@@ -15,17 +15,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE_WORDS = 128  # words of bits in a tile: one a thread of four warps
-# Words of one row in a tile, at most: 64 bytes of bits, and the 512 weights under them.
+TILE_WORDS = 128  # words of bits in a tile: one for each thread of four warps
+# The most words of one row in a tile: 64 bytes of bits, for 512 weights.
 ROW_WORDS = 32
 
 
 @triton.jit
 def _tile(bits, units, fan_in, words, ROWS: tl.constexpr, WORDS: tl.constexpr):
-    """Where this program works; tiles of a row block follow one another.
+    """The tile of this program; the tiles of a block of rows are numbered consecutively.
 
-    Returns the rows (1, ROWS, 1) and which of them exist; the first mask's words (1, ROWS, WORDS)
-    and which exist; bit numbers (16, 1, 1); the weights (16, ROWS, WORDS) and which exist.
+    Returns the rows (1, ROWS, 1) and which exist; addresses of the first mask's words (1, ROWS,
+    WORDS) and which exist; bit numbers (16, 1, 1); weights (16, ROWS, WORDS) and which exist.
     """
     tiles = tl.cdiv(words, WORDS)
     program = tl.program_id(0)
@@ -66,14 +66,14 @@ def _sums(
     bits, left, right, out, count, units, fan_in, words, mask_stride, out_stride,
     PER_UNIT: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """Σ left · right · M^t over one tile, for each t: a value a row if PER_UNIT, else a single one.
+    """Σ left · right · M^t over one tile for each t: one value per row if PER_UNIT, else one value.
 
-    out: (count, column tiles, units) if PER_UNIT, else (count, programs); out_stride: one t.
+    out: (count, column tiles, units) if PER_UNIT, else (count, programs); out_stride: of count.
     """
     row, row_exists, packed, word_exists, bit, weights, weight_exists = _tile(
         bits, units, fan_in, words, ROWS, WORDS
     )
-    # The compiler shares tiles among threads as the first load asks: a word each, hence bits first.
+    # The first load decides how a tile is divided among threads: loading bits gives each a word.
     lanes = tl.load(packed, mask=word_exists, other=0)
     product = tl.load(left + weights, mask=weight_exists, other=0.0).to(tl.float32)
     product *= tl.load(right + weights, mask=weight_exists, other=0.0).to(tl.float32)
@@ -126,7 +126,7 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
 
 
 def _plan(bits: Tensor, weight: Tensor) -> tuple[Tensor, tuple[int, ...], dict[str, int], int]:
-    """Words (N, units, words a row), the kernels' sizes, the tile's size, and how many programs."""
+    """Words (N, units, words per row), sizes for the kernels, tile size, number of programs."""
     _, units, width = bits.shape
     even = bits.stride(0) % 2 == 0 and bits.storage_offset() % 2 == 0
     if bits.stride()[1:] != (width, 1) or not even:

@@ -1,12 +1,12 @@
 """Packed binary masks, and the reference implementation of mixing and its adjoint.
 
-A layer's mask is (units, fan_in) booleans, packed into (units, row_bytes) bytes: weight 8b+k of a
-row is bit k of byte b, and every row starts on an even byte so that a kernel can read 16 weights
-of one output unit at a time. Padding bits are zero. N masks of a layer stand one after another,
+A layer's mask is (units, fan_in) booleans, packed into (units, row_bytes) bytes. Weight 8b+k of a
+row is bit k of byte b. Rows have an even number of bytes, so that a kernel can read the bits of 16
+weights of an output unit at a time. Padding bits are zero. The N masks of a layer are an array
 (N, units, row_bytes), so that appending a mask moves nothing.
 
-Every other implementation is compared with `mix` and `mask_sums` here: plain torch, on any device,
-one unpacked mask at a time. `functions` says what they compute.
+`mix` and `mask_sums` (see `functions`) are plain torch for any device and unpack one mask at a
+time. Tests compare every other implementation with them.
 """
 
 from math import prod
@@ -19,7 +19,7 @@ WORD_BITS = 16
 
 
 def row_bytes(fan_in: int) -> int:
-    """Bytes that one row of `fan_in` weights takes."""
+    """The number of bytes of one row of `fan_in` weights."""
     return 2 * ((fan_in + WORD_BITS - 1) // WORD_BITS)
 
 
@@ -40,7 +40,7 @@ def unpack(bits: Tensor, fan_in: int) -> Tensor:
 
 
 def popcount(bits: Tensor) -> Tensor:
-    """Ones in each leading entry: (N, ...) uint8 to (N,) int64, on the CPU."""
+    """The number of ones in each entry: (N, ...) uint8 to (N,) int64, on the CPU."""
     counts = np.bitwise_count(bits.cpu().numpy())
     return torch.from_numpy(counts.sum(axis=tuple(range(1, counts.ndim)), dtype=np.int64))
 
@@ -48,7 +48,7 @@ def popcount(bits: Tensor) -> Tensor:
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     """As `functions.mix`; the sum runs in the masks' order."""
     rows = _rows(weight).contiguous()
-    # One unpacked mask at a time: all at once would take eight times the memory of the bank.
+    # Unpack one mask at a time: all together would take eight times the memory of the bank.
     total = torch.zeros(rows.shape, dtype=torch.float32, device=weight.device)
     for packed, coefficient in zip(bits, alpha.float(), strict=True):
         total += unpack(packed, rows.shape[1]) * coefficient.reshape(-1, 1)
@@ -56,7 +56,7 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
 
 
 def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tensor:
-    """The adjoint of `mix` in alpha, as `functions` says; left, right: (units, ...)."""
+    """The adjoint of `mix` in alpha, see `functions`; left, right: (units, ...)."""
     product = _rows(left.float() * right.float())
     sums = torch.zeros((len(bits), len(product)), dtype=torch.float32, device=left.device)
     for t, packed in enumerate(bits):

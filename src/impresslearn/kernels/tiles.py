@@ -1,17 +1,17 @@
 # mypy: ignore-errors
 # LLVM builders and compiled loops carry no useful types.
-"""The compiled loops of the CPU kernels: 16 weights per instruction, straight from packed bits.
+"""The compiled loops of the CPU kernels: 16 weights per instruction, directly from packed bits.
 
 The 16 mask bits of a word are loaded as a vector of 16 booleans and used as the lane mask of an
-addition (one instruction with AVX-512, a blend and an addition elsewhere). A tile of up to 16 words
-stays in registers while all N masks go by, so each weight is read and written once. Arguments are
-addresses and strides in bytes; `cpu` turns tensors into them. Numba's own code would not use lane
-masks, so the tiles are written in LLVM, through inner parts of Numba.
+addition (one instruction with AVX-512, otherwise a blend and an addition). The sums of a tile of up
+to 16 words stay in registers during the loop over all N masks, so each weight is read and written
+once. Arguments are addresses and strides in bytes, which `cpu` gets from tensors. Numba does not
+compile Python to lane masks, so the tiles are written in LLVM, with internal functions of Numba.
 
-A coefficient step of LeNet-300-100 with 100 masks (batch 128, one thread, Zen 4) takes 3.6 ms so,
-9.7 ms with tables of 256 sums in plain Numba, and 177 ms in torch.
+A training step of the coefficients of LeNet-300-100 with 100 masks (batch 128, one thread, Zen 4)
+takes 3.6 ms. Tables of 256 sums in plain Numba take 9.7 ms, and torch takes 177 ms.
 
-To delete it: remove this file and `cpu`, and the reference takes over.
+If you delete this file and `cpu`, the reference is used instead.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ from numba.extending import intrinsic
 from impresslearn.kernels.compiling import compiled
 
 LANES = 16
-TILES = (16, 8, 4, 1)  # words; a row is cut into as many of the first as fit, and so on
-# Bytes ahead in each mask's row that a large tile asks the caches for. N rows are more streams of
-# memory than the hardware follows by itself.
+TILES = (16, 8, 4, 1)  # sizes in words; a row is cut into the largest tiles that still fit
+# Large tiles prefetch each mask's row this number of bytes ahead, because the hardware prefetcher
+# cannot follow N rows at a time.
 PREFETCH_AHEAD = 128
 
 FLOAT = ir.FloatType()
@@ -42,7 +42,7 @@ def _pointer(builder: Any, address: Any, kind: Any) -> Any:
 
 
 def _offset(builder: Any, address: Any, count: Any, size: Any = 1) -> Any:
-    """The address of element `count`, of a size in bytes."""
+    """The address of element `count`; size: bytes per element."""
     count, size = (_LONG(n) if isinstance(n, int) else n for n in (count, size))
     return builder.add(address, builder.mul(count, size))
 
@@ -55,19 +55,19 @@ def _splat(builder: Any, value: Any, kind: Any) -> Any:
 
 
 def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
-    """Calls one of LLVM's own functions."""
+    """Calls an LLVM intrinsic."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
 def _load(builder: Any, address: Any, lanes: Any = ALL) -> Any:
-    """Sixteen floats; only the lanes of a predicate are read, the others are zero."""
+    """Loads sixteen floats; lanes outside the predicate are not read and become zero."""
     place, name = _pointer(builder, address, FLOATS), "llvm.masked.load.v16f32.p0"
     return _call(builder, name, FLOATS, place, _INDEX(4), lanes, ZEROS)
 
 
 def _store(builder: Any, value: Any, address: Any, lanes: Any = ALL) -> None:
-    """Sixteen floats to memory; only the lanes of a predicate are written."""
+    """Stores sixteen floats; lanes outside the predicate are not written."""
     place, name = _pointer(builder, address, FLOATS), "llvm.masked.store.v16f32.p0"
     _call(builder, name, ir.VoidType(), value, place, _INDEX(4), lanes)
 
@@ -81,7 +81,7 @@ def _mask_lanes(builder: Any, bits: Any, word: int) -> Any:
 def _for_tiles(builder: Any, fan_in: Any, emit: Callable[[Any, int, Any], None]) -> None:
     """Emits the code for each tile of a row by `emit(first word, words, lanes)`.
 
-    lanes: which weights of a word there are, as the last word may not be full.
+    lanes: which weights of a word exist, because the last word may not be full.
     """
     whole, start = builder.lshr(fan_in, _LONG(4)), _LONG(0)
     for words in TILES:
@@ -96,9 +96,9 @@ def _for_tiles(builder: Any, fan_in: Any, emit: Callable[[Any, int, Any], None])
 
 
 def _mask_row(builder: Any, bits: Any, first: Any, words: int, offset: Any) -> Any:
-    """The address of the bits of a tile under the mask at an offset."""
+    """The address of a tile's bits; offset: of the mask, in bytes."""
     row = builder.add(_offset(builder, bits, first, 2), offset)
-    if words == TILES[0]:  # the cache line that is asked for may lie past the end of the bits
+    if words == TILES[0]:  # a prefetch past the end of the bits does no harm
         ahead = _pointer(builder, _offset(builder, row, PREFETCH_AHEAD), ir.IntType(8))
         read, keep, data = _INDEX(0), _INDEX(3), _INDEX(1)
         _call(builder, "llvm.prefetch.p0", ir.VoidType(), ahead, read, keep, data)
@@ -152,7 +152,7 @@ def _sum_row(typingctx, bits, mask_stride, count, left, right, sums, fan_in):
             with cgutils.for_range(builder, count) as loop:
                 row = _mask_row(builder, bits, first, words, builder.mul(loop.index, mask_stride))
                 place = _offset(builder, sums, loop.index, 64)
-                # Four independent chains hide the latency of the additions.
+                # Four independent sums hide the latency of the additions.
                 chains = [_load(builder, place), *[ZEROS] * min(3, words - 1)]
                 for word, product in enumerate(products):
                     chain = word % len(chains)
@@ -172,7 +172,7 @@ def _sum_row(typingctx, bits, mask_stride, count, left, right, sums, fan_in):
 
 @intrinsic
 def _fold(typingctx, source, target):
-    """target[0] = the sum of the 16 lanes at source; then the lanes are set to zero."""
+    """target[0] = the sum of the 16 lanes at source; then sets these lanes to zero."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = _load(builder, args[0])
@@ -195,7 +195,7 @@ def mix_rows(
     bits, mask_stride, row_bytes, count, alpha, alpha_stride, unit_stride, weight, out, fan_in,
     first, last,
 ):  # fmt: skip
-    """Rows [first, last) of one layer; addresses and strides in bytes."""
+    """Mixes rows [first, last) of one layer; addresses and strides in bytes."""
     for row in range(first, last):
         packed, place = bits + row * row_bytes, 4 * row * fan_in
         own = alpha + row * unit_stride
@@ -207,9 +207,9 @@ def sum_rows(
     bits, mask_stride, row_bytes, count, left, right, sums, out, mask_step, block_step, block_rows,
     fan_in, first, last,
 ):  # fmt: skip
-    """Sums of rows [first, last), folded into out[block] after every `block_rows` rows.
+    """Sums rows [first, last), and writes the sums to out[block] after every `block_rows` rows.
 
-    `first` is the start of a block; `sums` is memory for (count, 16) floats, all zero.
+    `first` must be the start of a block. `sums` is memory for (count, 16) floats, all zero.
     """
     for row in range(first, last):
         packed, place = bits + row * row_bytes, 4 * row * fan_in

@@ -1,4 +1,4 @@
-"""`ImpressLearner`, how it is created and loaded, and its presets."""
+"""`ImpressLearner`, the functions that create, load and advise on learners, and presets."""
 
 from impresslearn.learner import charts as charts
 from impresslearn.learner.advice import Advice as Advice

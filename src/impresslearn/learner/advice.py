@@ -1,7 +1,7 @@
-"""`advise`: the accuracy of tasks like yours by their bytes, and the settings that reach it.
+"""`advise`: measures the accuracy of your tasks at several sizes in bytes, and recommends settings.
 
-Every method learns the same examples, at every budget that it can fill, and is scored on the same
-examples held back; the best of each budget go on to further tasks. Test data play no part.
+Every method learns the same examples at each budget that it can fill, and is scored on the same
+held-back examples. The best methods of each budget then learn further tasks, without test data.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ Data = Examples | StreamedExamples
 Case = tuple[str, Data, Data]  # name, examples to learn, examples held back
 
 BUDGETS = (150, 300, 500, 1000, 2000)
-FOLDS = 5  # one of them is held back
-FINALISTS = 3  # at each budget
-MOST_BASIS = 5  # tasks
-MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # cases are tasks, or further folds of them
+FOLDS = 5  # one fold is held back
+FINALISTS = 3  # methods at each budget that learn further tasks
+MOST_BASIS = 5  # the largest number of basis tasks
+MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # a case is a task, or another fold of a task
 
 
 @dataclass(eq=False)  # one trial may be the best at several budgets
 class Trial:
-    """What a method came to within a budget, on the tasks that it was tried on.
+    """The results of a method at one budget, on the tasks that it learned.
 
-    - accuracies: in [0, 1], one per task, on examples held back; held_back: their number.
-    - sizes: bytes that each task takes in a store.
-    - seconds: of all trainings.
+    - accuracies: in [0, 1], one per task, on held-back examples; held_back: their total number.
+    - sizes: the bytes of each task in a store.
+    - seconds: the time of all trainings.
     """
 
     candidate: Candidate
@@ -63,27 +63,27 @@ class Trial:
 
     @property
     def accuracy(self) -> float:
-        """The mean over tasks."""
+        """The mean accuracy over tasks."""
         return fmean(self.accuracies)
 
     @property
     def error(self) -> float:
-        """The standard error of the accuracy, for this number of examples held back."""
+        """The standard error of the accuracy, from the number of held-back examples."""
         return math.sqrt(self.accuracy * (1 - self.accuracy) / self.held_back)
 
     @property
     def bytes(self) -> float:
-        """The mean over tasks."""
+        """The mean size over tasks."""
         return fmean(self.sizes)
 
     def rank(self) -> tuple[float, float]:
-        """For sorting: the most accurate first, of equals the smallest."""
+        """A key to sort by: the most accurate trial first, and the smallest of equal ones."""
         return -self.accuracy, self.bytes
 
     def learn(self, name: str, train: Data, held_back: Data) -> None:
-        """Learns the next task and scores it."""
+        """Learns the next task and measures its accuracy."""
         started = time.monotonic()
-        with warnings.catch_warnings():  # the budget may be too small; the accuracy shows it
+        with warnings.catch_warnings():  # a budget may be too small, which the accuracy shows
             warnings.simplefilter("ignore", NotLearnedWarning)
             self.learner.learn_task(name, train, seed=len(self.accuracies))
         self.seconds += time.monotonic() - started
@@ -94,12 +94,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Advice:
-    """Accuracy by bytes, with the best method at each budget.
+    """The result of `advise`: the best method at each budget, and a recommendation.
 
-    - points: budget -> the best trial in it, the smallest budget first.
-    - budget: the recommended one, the smallest that is within a standard error of the best.
-    - trials: all of them, the smallest first.
-    - skipped: methods that were not tried, and why.
+    - points: budget -> the best trial within it, the smallest budget first.
+    - budget: the recommended budget: the smallest within a standard error of the best accuracy.
+    - trials: all trials, the smallest first.
+    - skipped: methods that were not tried -> the reason.
     - basis: the basis tasks of the recommended method, by name.
     """
 
@@ -123,18 +123,18 @@ class Advice:
     @property
     def settings(self) -> dict[str, Any]:
         """The recommended settings, for `ImpressLearner.from_preset`."""
-        # The loss sums over more examples when none is held back, so the price rises with it.
+        # The loss sums over more examples when none is held back, so the price must rise too.
         price = float(f"{self.best.bit_price * FOLDS / (FOLDS - 1):.3g}")
         limits = {"bit_price": price, "max_bytes": self.budget}
         return {**self.best.candidate.settings, **limits}
 
     def learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
-        """A new learner with these settings and masks, which has learned the basis tasks."""
+        """A new learner with the recommended settings and masks, after learning basis tasks."""
         settings = {**self._common, **self.settings, "progress": progress}
         return _new_learner(self.best.candidate, self.basis, settings)
 
     def table(self) -> Table:
-        """A row per budget, an arrow at the recommended one, and what was not tried."""
+        """A table with a row per budget, an arrow at the recommended one, and skipped methods."""
         rows = []
         for budget, trial in self.points.items():
             row: dict[str, Any] = {"": "→" if budget == self.budget else "", "budget": budget}
@@ -145,7 +145,7 @@ class Advice:
         return table_of(rows, note=f"not tried: {'; '.join(skipped)}" if skipped else "")
 
     def chart(self) -> alt.TopLevelMixin:
-        """Accuracy on examples held back over bytes per task, a mark per budget."""
+        """A chart of the accuracy on held-back examples by bytes per task."""
         from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
 
         rows = []
@@ -175,20 +175,19 @@ def advise(
     seed: int = 0,
     progress: ProgressChoice = "auto",
 ) -> Advice:
-    """Shows how accurate tasks become in each number of bytes, by the best method for each.
+    """Finds the most accurate method for tasks of each size in bytes, and recommends settings.
 
-    - tasks: name -> labelled data as `learn_task` takes them, typical of the tasks to come; or the
-      data of one task. A fifth of the examples of each class is held back. Masks are trained on a
-      third of the tasks, those with the most examples, at most five.
-    - backbone: the network; by default `lenet_300_100` is made for the data.
-    - budgets: numbers of bytes per task. Masks of basis tasks are not counted.
-    - max_seconds: when they are over, the curve has what was tried so far, and `skipped` names the
-      rest.
+    - tasks: name -> labelled data as in `learn_task`, typical of your later tasks; or the data of
+      one task. A fifth of the examples of each class is held back. A third of the tasks, at most
+      the five with the most examples, are basis tasks to train masks on.
+    - backbone: the network; by default a `lenet_300_100` is created for the data.
+    - budgets: numbers of bytes per task, without the masks of basis tasks.
+    - max_seconds: time limit. The result has what was tried within it; `skipped` names the rest.
     - preprocessing, progress: as in `ImpressLearner`.
-    - seed: of the split, the network and the trainings.
+    - seed: seed of the split, the network and the trainings.
 
-    Raises InputError if a task has too few examples to hold some back, no method fits a budget or
-    none finishes in `max_seconds`.
+    Raises InputError if a task has too few examples to hold some back, or if no method fits a
+    budget or finishes in `max_seconds`.
     """
     ends = time.monotonic() + check_number("max_seconds", max_seconds, 0.0)
     if not isinstance(budgets, Collection) or isinstance(budgets, str) or not len(budgets):
@@ -202,7 +201,7 @@ def advise(
     basis = {name: data[name] for name in largest_first[:count]}
     cases = _cases({name: data[name] for name in largest_first[count:]}, check_seed(seed))
     common: dict[str, Any] = {"preprocessing": preprocessing, "seed": seed, "shape": ()}
-    if backbone is None:  # one is made for the data
+    if backbone is None:  # it is created later, for the data
         common["shape"], common["classes"] = sizes_of(data, preprocessing)
     else:
         common |= {"backbone": check_backbone(backbone), "classes": backbone.num_classes}
@@ -211,7 +210,7 @@ def advise(
         if time.monotonic() > ends:
             raise TimeoutError("max_seconds were over")
 
-    # Trials call it as their log, which ends a long training too.
+    # Trials use this function as their log, so that it also ends a long training.
     in_time = {**common, "progress": check_time}
     banks: dict[str, MaskBank] = {}
 
@@ -219,7 +218,7 @@ def advise(
         check_time()
         settings = {**in_time, **candidate.settings, **settings}
         if candidate.basis:
-            # Presets train equal masks, but their networks may differ in the head.
+            # All presets train the same masks, but their networks may have different heads.
             made_for = candidate.preset if backbone is None else "network"
             if made_for not in banks:
                 banks[made_for] = _new_learner(candidate, basis, in_time).bank_
@@ -255,7 +254,7 @@ def advise(
     for limit in sizes:
         if fitting := [trial for trial in finalists if max(trial.sizes) <= limit]:
             points[limit] = min(fitting, key=Trial.rank)
-    for trial in trials:  # the log is of this call alone
+    for trial in trials:  # stop using the log of this call
         trial.learner.progress = False
     top = min(points.values(), key=Trial.rank)
     budget = min(size for size in points if points[size].accuracy >= top.accuracy - top.error)
@@ -267,7 +266,7 @@ def advise(
 def sizes_of(
     tasks: Mapping[str, Data], preprocessing: Preprocessing | None
 ) -> tuple[Sequence[int], int]:
-    """The shape of one prepared input of the first task, and the most classes of a task."""
+    """The shape of one prepared input of the first task, and the most classes of any task."""
     inputs = next(iter(tasks.values())).inputs_at(np.array([0]))
     shape = preprocessing.shape if preprocessing is not None else None
     most = max(len(classes_of(task.labels)) for task in tasks.values())
@@ -279,13 +278,13 @@ def sizes_of(
 def _trials(
     candidate: Candidate, case: Case, sizes: Sequence[int], learner_of: Callable[..., Any]
 ) -> Iterator[Trial]:
-    """The method on a task, the largest budget first, and at smaller ones that it does not fit."""
+    """Tries a method at ever smaller budgets, except budgets that the previous trial fits."""
     needed = math.inf
     for budget in reversed(sizes):
         if needed <= budget:
             continue
-        # Bytes fall about as the square root of the price. Training begins at the price that should
-        # fill the budget, and raises it; at half of it, integers per weight lose two to six points.
+        # Bytes are about proportional to 1 / √price, so this price should fill the budget. Training
+        # can only raise it; from half this price, integers per weight lose two to six points.
         price = candidate.price * len(case[1]) / 1000 * (candidate.bytes / budget) ** 2
         learner = learner_of(candidate, max_bytes=budget, bit_price=price)
         trial = Trial(candidate, budget, price, learner)
@@ -297,7 +296,7 @@ def _trials(
 def _new_learner(
     candidate: Candidate, basis: Mapping[str, Data], settings: Mapping[str, Any]
 ) -> ImpressLearner:
-    """A learner with the masks of the candidate, trained here if the settings name no bank."""
+    """A learner with the masks of the candidate, which it trains unless settings have a bank."""
     arguments = {"backbone": candidate.backbone, **settings}
     learner = create_learner(preset=candidate.preset, **arguments)
     if candidate.basis and "bank" not in settings:
@@ -311,7 +310,7 @@ def _new_learner(
 
 
 def _cases(pilots: Mapping[str, Data], seed: int) -> list[Case]:
-    """A fold of each task, and further folds while too few examples are held back."""
+    """A fold of each task, then further folds until enough examples are held back."""
     cases, total = list[Case](), 0
     for fold in range(FOLDS):
         for name, data in pilots.items():
@@ -321,7 +320,7 @@ def _cases(pilots: Mapping[str, Data], seed: int) -> list[Case]:
             held = np.zeros(len(data.labels), dtype=bool)
             for label in np.unique(data.labels):
                 of_class = generator.permutation(np.flatnonzero(data.labels == label))
-                # The first example is never held back, so that every class is learned.
+                # The first example is never held back, so that every class has an example to learn.
                 held[of_class[1:][fold::FOLDS]] = True
             if not held.any():
                 if fold:  # small tasks have fewer folds

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def mask_usage(learner: ImpressLearner) -> alt.TopLevelMixin:
-    """Which masks each task uses: a mask's share of the absolute coefficients.
+    """A chart of the masks that each task uses: each mask's share of the absolute coefficients.
 
-    Every layer has the same weight. `.save("usage.svg")` of the chart writes a picture. Raises
+    All layers count equally. The method `.save("usage.svg")` of the chart writes a picture. Raises
     InputError if no task combines masks.
     """
     from impresslearn.plotting import heatmap, styled  # Altair takes a second to import
@@ -27,7 +27,7 @@ def mask_usage(learner: ImpressLearner) -> alt.TopLevelMixin:
     for name, numbers in learner.coefficients_.items():
         alphas = numbers.alpha
         if not alphas:
-            continue  # the task has other numbers than coefficients of masks
+            continue  # the task has no coefficients of masks
         by_layer = [alpha.abs().reshape(len(alpha), -1).mean(dim=1) for alpha in alphas]
         usage = torch.stack(by_layer).sum(dim=0)
         shares = usage / usage.sum().clamp_min(1e-12)

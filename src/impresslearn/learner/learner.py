@@ -1,7 +1,8 @@
-"""`ImpressLearner`: one frozen network, a bank of masks, and any number of tasks.
+"""`ImpressLearner`: one frozen network, a bank of masks over its weights, and any number of tasks.
 
-`learn_basis` trains a mask and adds it to the bank. `learn_task` learns coefficients of the masks.
-Neither changes what an earlier task uses. A task whose learning fails is not kept.
+`learn_basis` trains a mask and adds it to the bank. `learn_task` learns a few numbers for a task,
+such as the coefficients that combine the masks. Neither method changes the weights, the masks or
+the numbers of earlier tasks. If learning fails, the task is not stored.
 """
 
 from __future__ import annotations
@@ -55,50 +56,53 @@ from impresslearn.store.tasks import ROLES, TaskInfo
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-MANY_COMPARED = 2000  # inference warns before it runs more tasks than this, one after another
+MANY_COMPARED = 2000  # `infer_task` warns before it compares more tasks than this one by one
 
 
 class ImpressLearner(ReadOnlySettings):
-    """Learns tasks one after another on a frozen backbone; forgets nothing.
+    """Learns tasks one after another on a frozen backbone, without forgetting earlier tasks.
 
-    Settings are attributes, fixed once the learner is made (except progress). The defaults are the
-    preset "default".
+    Settings are attributes of the learner and cannot be changed later, except `progress`. The
+    default values are the preset "default".
 
-    - backbone: from `create_backbone` (a LeNet-300-100 by default) or `adapt`.
-    - bank: masks to start from, such as a `random_bank`; empty by default.
-    - sparsity: fraction of zeros in trained and drawn masks, in [0, 1).
-    - allocation: how the ones spread over layers: "erdos_renyi" (small layers stay dense) or
-      "uniform".
-    - granularity: the numbers that a task learns. "layer": one coefficient per mask and layer (the
-      paper). "unit": one per mask and output unit. "weight": one integer per weight, without masks;
-      needs precision="coded". "readout": a linear head over the features under each mask.
-      `register_parametrisation` adds more.
-    - output_scale: whether masks also get a learned scale per output unit.
-    - precision: what coefficients are rounded to, stored and used in: float32, float16, int8, int5,
-      int4, or "coded" (integers whose code length is part of the loss).
-    - bit_price: for "coded", the weight λ of rate–distortion: one bit of code costs as much as this
-      number of bits of cross-entropy, summed over the examples. Raise it for smaller tasks.
-    - penalty: λ of the paper's eq. 2, which keeps Σ |α| near 1.
-    - basis_recipe, task_recipe: how masks and coefficients are optimised.
-    - score_rule: whether edge-popup ranks weights by "score" or by its "magnitude".
-    - seed: of all draws. A training derives its seed from this one and the name of its task.
-    - preprocessing: shapes and scales all raw inputs; stores and exports keep it. None takes inputs
-      as they are, with uint8 scaled to [0, 1].
-    - start: "mixture" starts a task at a mixture of masks (eq. 1), "network" at the network without
-      masks, whose weights the masks then change. Default: "network" for a pretrained network with
-      a head per task and no penalty, otherwise "mixture".
-    - tune: other parameters that a task learns: "norm" (scales, shifts), "bias" or both.
-    - fold_after: batch norms use batch statistics for this first fraction of the training steps.
-      Then training folds running statistics into the tuned scales and shifts. 0 turns this off.
-    - max_bytes: limit on a learned task; training adjusts the price of bits to fit it.
-    - staged: whether a task begins with a coded readout of the frozen network's features. With 60
-      examples or more it then changes the network, unless this clearly raises the held-out loss.
-    - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
+    - backbone: the frozen network, from `create_backbone` (default: a LeNet-300-100) or `adapt`.
+    - bank: masks to start with, such as a `random_bank`; empty by default.
+    - sparsity: fraction of zeros in trained and random masks, in [0, 1).
+    - allocation: how the ones of a mask are spread over the layers: "erdos_renyi" (denser in small
+      layers) or "uniform" (equal density).
+    - granularity: the kind of numbers that a task learns. "layer": a coefficient per mask and layer
+      (the paper). "unit": a coefficient per mask and output unit. "weight": an integer per weight,
+      without masks; needs precision="coded". "readout": a linear head over the features that the
+      network gives under each mask. `register_parametrisation` adds other values.
+    - output_scale: whether a task that combines masks also learns a scale per output unit.
+    - precision: the number format of coefficients, in use as in the store: "float32", "float16",
+      "int8", "int5", "int4", or "coded" (integers whose code length is part of the loss).
+    - bit_price: for "coded", the price of one bit of code, in bits of cross-entropy summed over
+      the examples (the λ of rate–distortion). Raise it for smaller tasks.
+    - penalty: λ of the paper's eq. 2. It keeps Σ |α|, over the coefficients of a layer, near 1.
+    - basis_recipe, task_recipe: how masks and a task's numbers are optimised.
+    - score_rule: edge-popup trains a score per weight. The mask keeps the weights with the highest
+      scores ("score") or the highest absolute scores ("magnitude").
+    - seed: seed of all random draws. Each training combines it with the name of its task.
+    - preprocessing: how all raw inputs are shaped and scaled; saved in stores and exports. None
+      leaves inputs as they are, except that uint8 values are scaled to [0, 1].
+    - start: the weights with which a new task begins: "mixture" (a mixture of masked weights,
+      eq. 1) or "network" (the network's own weights, which masks then change). By default
+      "network" for a pretrained network with a head per task and no penalty, else "mixture".
+    - tune: other parameters that each task learns: "norm" (scales and shifts), "bias" or both.
+    - fold_after: batch norms use the statistics of the batch during this first fraction of the
+      training steps. Then training folds the gathered running statistics into the tuned scales
+      and shifts. 0 turns this off.
+    - max_bytes: the most bytes of a learned task. Training adjusts the price of bits to fit.
+    - staged: whether a task first learns a coded readout of the frozen network's features. With 60
+      or more examples it then also changes the network, unless the held-out loss clearly rises.
+    - progress: whether to show progress bars: True, False or "auto" (only on a terminal); or a
+      function that logs numbers, see `training.progress`.
     - cache_bytes: memory for the weights of recently used tasks, in bytes.
 
-    Raises InputError for settings that cannot be used. Methods raise UnknownTaskError if no task
-    has the name, StoreError where a store cannot be used, and InputError for names that are taken,
-    data that cannot be used, and a change to a store that was opened for reading only.
+    Raises InputError for invalid settings. Methods raise UnknownTaskError for a task that does not
+    exist and StoreError for a store that cannot be read or written. They raise InputError for
+    invalid data, for a name that is taken, and for changes to a store opened with readonly=True.
     """
 
     def __init__(
@@ -144,18 +148,18 @@ class ImpressLearner(ReadOnlySettings):
             raise InputError(f"{line} there are no tuned batch norms whose statistics tasks share")
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
-        # The learner adds masks to its own copy of a given bank.
+        # The learner adds its masks to a copy: the caller's bank must not change.
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank.to(bank.device)
         self._store = Store(backbone, masks, self.cache_bytes)
 
     @classmethod
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
-        """A learner with a preset's settings, some overridden, and its masks where it needs any.
+        """Creates a learner with the settings of a preset, and draws the masks that it needs.
 
-        `basis_recipe`, `task_recipe` and `recipe`, which sets both, may be mappings of the entries
-        to change.
+        - overrides: settings that replace the preset's. `basis_recipe`, `task_recipe`, and `recipe`
+          for both, may be mappings of only the entries to change.
 
-        Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
+        Raises InputError for "pretrained" and "few_labels" if all tasks share the network's head.
         """
         settings, masks = find_preset(name).settings_on(check_backbone(backbone), overrides)
         learner = cls(backbone, **settings)
@@ -171,7 +175,7 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def bank_(self) -> MaskBank:
-        """The masks."""
+        """The bank with all masks. Its method `append` adds a mask that you made yourself."""
         return self._store.bank.trained_with(self.backbone)
 
     @property
@@ -181,38 +185,38 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def preprocessing_(self) -> Preprocessing | None:
-        """How raw inputs are prepared: the setting, completed from the first task's inputs."""
-        # Later inputs must have the first task's form. Otherwise uint8 inputs would silently be
-        # scaled to [0, 1] although the task learned floats from 0 to 255, and reordered columns
-        # would be accepted.
+        """How raw inputs are prepared: the setting, completed with the form of the first inputs."""
+        # Later inputs must have the form of the first task's inputs. Otherwise reordered columns
+        # would be accepted, and uint8 inputs would be scaled to [0, 1] although the task learned
+        # floats from 0 to 255.
         return with_form(self.settings.preprocessing, known_form(self._store) or {})
 
     @property
     def shared_statistics_(self) -> Statistics | None:
-        """Norm statistics that all tasks share; None where there are none."""
+        """Norm statistics (running means and variances) that all tasks share; None without any."""
         return self._store.shared
 
     @property
     def class_map_(self) -> ClassMap | None:
-        """What `tell_apart` learned, to infer tasks from single inputs; None before."""
+        """The class map from `tell_apart`, which infers tasks from single inputs, or None."""
         return self._store.class_map
 
     @property
     def coefficients_(self) -> dict[str, Coefficients]:
-        """The coefficients of every learned task, as stored (after rounding)."""
+        """The rounded coefficients of every learned task, by task name."""
         learned = (task for task in self.tasks_.all() if task.role == "learned")
         return {task.name: self._store.coefficients(task) for task in learned}
 
     def learn_basis(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Trains a mask on a task with edge-popup and adds it to the bank.
+        """Trains a mask for a task with edge-popup and adds the mask to the bank.
 
-        The task is then predicted with its own mask.
+        The task predicts with this mask alone. Later tasks may combine it with other masks.
 
-        - name: a new name.
-        - data: anything that `as_examples` takes.
-        - seed: of the training; None derives it from the learner's seed and the name.
+        - name: a new name, for the task and its mask.
+        - data: labelled examples, such as (inputs, labels); see `as_examples` for other forms.
+        - seed: seed of the training; None derives it from the learner's seed and the name.
         - note: JSON values to keep in the task's history.
         """
         self._trainer.learn_masks([name], data, seed, note, batched=False)
@@ -228,11 +232,11 @@ class ImpressLearner(ReadOnlySettings):
         batched: bool = False,
         note: Note | None = None,
     ) -> ImpressLearner:
-        """Adds `count` masks of one task, trained from different seeds (the paper's homogeneous).
+        """Trains `count` masks for one task from different seeds (the paper's homogeneous masks).
 
-        They are named name, name/1, …; the first is the task's own mask.
+        The masks are named name, name/1, name/2, … The task predicts with the first mask.
 
-        - seeds: distinct ones; each mask depends on its own seed alone.
+        - seeds: a different integer for each mask, on which only this mask depends.
         - batched: as in `learn_tasks`. name, data, note: as in `learn_basis`.
         """
         numbers = range(check_integer("count", count, 1))
@@ -241,7 +245,7 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
-        """Appends random masks of the learner's sparsity and allocation."""
+        """Adds `count` random masks with the learner's sparsity and allocation to the bank."""
         return self.add_masks(count, seed=seed)
 
     def add_masks(
@@ -249,9 +253,9 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Draws masks and adds them to the bank.
 
-        - source: "random" (of the learner's sparsity and allocation), "disjoint" (each weight in
-          one of them) or "disjoint_kernels" (each kernel). Add masks of your own by `bank_.append`.
-        - seed: of the draw; the learner's by default.
+        - source: "random" (with the learner's sparsity and allocation), "disjoint" (each weight is
+          in exactly one mask) or "disjoint_kernels" (each kernel of a convolution is).
+        - seed: seed of the draw; by default the learner's seed.
         """
         settings, count = self.settings, check_integer("count", count, 1)
         seed = settings.seed if seed is None else check_seed(seed)
@@ -262,10 +266,9 @@ class ImpressLearner(ReadOnlySettings):
     def learn_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a new task over the bank's masks: the numbers that `granularity` sets.
+        """Learns a new task: trains the numbers that the setting `granularity` selects.
 
-        - data: anything that `as_examples` takes; a few labelled examples suffice.
-        - name, seed, note: as in `learn_basis`.
+        - name, data, seed, note: as in `learn_basis`. A few labelled examples are enough.
         """
         name = check_name(name)
         self._trainer.learn_tasks({name: data}, seed, {name: note}, batched=False)
@@ -278,19 +281,18 @@ class ImpressLearner(ReadOnlySettings):
         batched: bool = False,
         workers: int | str | Executor | None = None,
     ) -> ImpressLearner:
-        """Learns several new tasks, as `learn_task` does one by one.
+        """Learns several new tasks, like one call of `learn_task` for each.
 
-        - tasks: name -> data. With workers also an iterable of (name, data), read as tasks are
-          learned; data may be a function without arguments that a worker calls.
-        - batched: whether to train tasks of similar size side by side, as memory allows. On a CPU,
-          coefficients take three quarters of the time and come out bit-identical; on a GPU
-          `torch.vmap` gives equal results up to rounding.
+        - tasks: name -> data. With `workers` it may also be an iterable of pairs (name, data),
+          which is read during the learning, and data may be a function that a worker calls.
+        - batched: whether to train tasks of similar size together, as memory allows. On a CPU this
+          takes three quarters of the time and the coefficients are bit-identical. On a GPU it uses
+          `torch.vmap`, and they are equal up to rounding.
         - workers: a number of processes, "ray" for the cluster that `ray.init` has connected to, or
-          a `concurrent.futures` executor. Tasks that the store has are skipped, so an interrupted
-          call can be repeated. Results do not depend on the number of workers.
+          a `concurrent.futures` executor. Results do not depend on the number of workers. Tasks in
+          the store are skipped, so you can repeat an interrupted call.
 
-        Raises, with workers, TasksFailedError with an error for each task that failed, after all
-        others were learned.
+        With `workers`, raises TasksFailedError at the end, with the error of each failed task.
         """
         if workers is None:
             self._trainer.learn_tasks(tasks, None, {}, batched=batched)
@@ -305,34 +307,34 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Trains a task further on new data and stores the result as its next version.
 
-        The version before is kept. A readout is fitted anew.
+        The store keeps the previous version. A readout is not trained further but fitted anew.
 
-        - data: of every class that the task must still separate; new labels become further classes.
-        - seed, note: as in `learn_task`.
+        - data: examples of every class that the task must still predict. New labels add classes.
+        - seed, note: as in `learn_basis`.
 
-        Raises InputError also for a basis task, whose mask other tasks combine.
+        Raises InputError also for a basis task, because other tasks may combine its mask.
         """
         self._trainer.update_task(name, data, seed, note)
         return self
 
     def versions(self, name: str) -> tuple[TaskInfo, ...]:
-        """All versions of a task in their order, the present one last."""
+        """All versions of a task, oldest first; the last one is the current version."""
         return tuple(task.info() for task in self._store.versions(name))
 
     def restore_task(self, name: str, version: int) -> ImpressLearner:
-        """Adds a copy of a former version as the next one; InputError if there is none."""
+        """Makes a copy of an old version the current one; InputError if it does not exist."""
         self._store.restore_version(name, check_integer("version", version, 1))
         return self
 
     def remove_task(self, name: str) -> ImpressLearner:
-        """Removes a task with all its versions; masks stay."""
+        """Removes a task with all its versions. The bank keeps its masks."""
         self._store.remove_task(name)
         return self
 
     def encoded(self, names: Sequence[str]) -> list[EncodedTask]:
-        """Learned tasks as bytes, for a learner with the same network and masks on any machine.
+        """Encodes learned tasks for `commit_encoded` of a learner with the same network and masks.
 
-        They can be pickled. Raises InputError for a basis task.
+        The result can be pickled. Raises InputError for a basis task.
         """
         return encode_tasks(self._store, names)
 
@@ -341,73 +343,73 @@ class ImpressLearner(ReadOnlySettings):
     ) -> dict[str, str | ImpressLearnError]:
         """Adds tasks that were learned elsewhere, all in one transaction.
 
-        - tasks: from `encoded`.
-        - on_conflict: what to do if this learner has a different task of that name: "error",
+        - tasks: the result of `encoded`.
+        - on_conflict: what to do if this learner has a different task with the same name: "error",
           "version" (add the task as the next version) or "skip".
 
-        Returns by name "new", "version 2", "unchanged", "skipped", or the error of a task that was
-        not added. An error does not stop the other tasks.
+        Returns the outcome by task name: "new", "version 2", "unchanged", "skipped", or the error
+        for which a task was not added. Such an error does not stop the other tasks.
         """
         return commit_encoded(self._store, tasks, on_conflict)
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
-        """Learns the principal components of the features that readouts read.
+        """Learns the principal components of the network's features, to make readouts smaller.
 
-        Unless max_bytes is ample, later readouts read these components instead and are smaller.
+        Later readouts read the components, unless max_bytes has room for all features.
 
-        - data: as in `learn_task`, of tasks like those to come; 600 inputs in all, from a dozen
-          tasks, suffice; labels are ignored.
+        - data: examples of tasks like the later ones, each as in `learn_task`. 600 inputs from a
+          dozen tasks are enough. Labels are ignored.
         - dimensions: the number of components.
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
 
     def features(self, inputs: Any, values: Any = None) -> Features:
-        """Computes the features that readouts use, so that the network runs only once.
+        """Computes the features that readouts read, so that the network runs once per input.
 
-        Tasks can learn from `(features, labels)` and predict from features in place of inputs. The
-        features can be indexed and sliced; `features.values` is a tensor (n, f) to save.
+        Pass the result in place of the inputs, to learn from `(features, labels)` or to predict. It
+        can be indexed and sliced. `features.values` is a tensor (n, f), which you can save.
 
-        - inputs: (n, ...), raw unless they are `Prepared`.
-        - values: features of the same network that were computed before, in the order of the
-          inputs; a few rows of them are checked. None (the default) computes them.
+        - inputs: raw inputs (n, ...), or `Prepared` ones.
+        - values: values that you saved earlier for these inputs, in the same order. A few rows are
+          checked. None computes all.
         """
         return self._trainer.features(inputs, values)
 
     def tell_apart(self, tasks: Mapping[str, Any]) -> ImpressLearner:
-        """Learns to infer tasks from single inputs, by the features of a pretrained network.
+        """Learns to infer the task of a single input, from the features of a pretrained network.
 
-        The store keeps a `ClassMap`, which all tasks share, and no task changes. Add tasks that are
-        learned later by another call; until then tasks are inferred without the map.
+        The store keeps the result, a `ClassMap` that all tasks share. No task changes. Call this
+        again for tasks learned later: inference uses the map only if it has all possible tasks.
 
-        - tasks: learned task -> labelled data of all its classes, such as its training data. Give
-          all tasks at once where you can.
+        - tasks: name of a learned task -> labelled data of all its classes, such as its training
+          data. Pass all tasks in one call if you can.
         """
         self._trainer.learn_class_map(tasks)
         return self
 
     def prepare(self, inputs: Any) -> Tensor | Inputs:
-        """Raw inputs (n, ...) as the network takes them."""
+        """Preprocesses raw inputs (n, ...) for the network."""
         return checked_inputs(self.backbone, inputs, self.preprocessing_)
 
     def logits(self, inputs: Any, task: str) -> Tensor:
-        """A task's logits (n, K) for K classes, on the backbone's device."""
+        """The logits (n, K) of a task with K classes, on the backbone's device."""
         view = self._store.view(self.tasks_.stored(task))
         return view.logits(self.backbone, self.prepare(inputs))
 
     def predict(
         self, inputs: Any, task: str | Sequence[str] | None = None, *, per_input: bool = False
     ) -> np.ndarray:
-        """The labels of inputs, as an array (n,).
+        """Predicts the labels of inputs, as an array (n,).
 
-        - inputs: (n, ...), raw unless they are `Prepared`.
-        - task: one name for all rows; n names for a mixed batch, in which tasks that read the same
-          features share one pass of the network; or None, which infers the task from the inputs.
-          Labels of different kinds give an array of dtype object.
-        - per_input: without task, True infers a task for each input by itself; a class map also
-          helps to choose the label. False infers one task for all inputs, which is more reliable.
+        - inputs: raw inputs (n, ...), or `Prepared` ones.
+        - task: one name for all inputs, a list of n names, or None to infer the task. In a list,
+          tasks that read the same features share one pass of the network. If their labels have
+          different types, the array has dtype object.
+        - per_input: for task=None. False infers one task for all inputs together, which is more
+          reliable. True infers a task for each input; a class map then helps to choose its label.
 
-        Raises UnknownTaskError also if the inputs as a whole look like no task.
+        If one task is inferred for all inputs and they fit no task, raises UnknownTaskError.
         """
         values, guesses = self.prepare(inputs), list[TaskGuess]()
         if per_input:
@@ -435,7 +437,7 @@ class ImpressLearner(ReadOnlySettings):
         return np.array(labels, dtype=object if len(kinds) > 1 else None)
 
     def score(self, data: Any, task: str) -> float:
-        """A task's accuracy in [0, 1] on labelled data, which must have no new labels.
+        """A task's accuracy in [0, 1] on labelled data whose labels the task knows.
 
         `class_incremental` measures accuracy without task names.
         """
@@ -444,12 +446,12 @@ class ImpressLearner(ReadOnlySettings):
         return accuracy_of(self.backbone, view, data, preprocessing, stored.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """The accuracy in [0, 1] on a task that was not learned.
+        """The accuracy in [0, 1] on data of a task that was not learned.
 
-        Predicts by all masks with α = 1/N, or by the frozen network if start="network" or without
-        masks.
+        Predicts with the equal mixture of all N masks (α = 1/N). Without masks, or with
+        start="network", it predicts with the frozen network.
 
-        - classes: the task's labels, sorted, if the data may not show all.
+        - classes: the task's labels, sorted; needed if the data lack some of them.
         """
         mixture = {} if self.settings.start == "network" else self._store.equal_mixture()
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
@@ -464,13 +466,16 @@ class ImpressLearner(ReadOnlySettings):
         among: str | Sequence[str] = "all",
         **settings: Any,
     ) -> TaskGuess:
-        """The task of unlabelled inputs (n, ...), n >= 1, all of one task; up to 256 are judged.
+        """Infers the task of unlabelled inputs (n, ...), n >= 1, which must all be of one task.
 
-        - method: "auto", "exhaustive" (runs every task), "one_shot" (SupSup's search) or
-          "alpha" (the ImpressLearn paper). "auto" does the same with up to 256 tasks. With more,
-          over a pretrained network or `linear` with more than 32 inputs, it runs the 64 nearest to
-          the inputs and all tasks without class means, and the posterior omits the others.
-        - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
+        At most 256 of the inputs are used. If the learner has more than 256 tasks, "auto" may run a
+        shortlist: the 64 tasks whose class means are nearest to the inputs, and all tasks without
+        class means. The posterior omits other tasks. A shortlist needs a pretrained network, or
+        `linear` with more than 32 input values. In all other cases "auto" equals "exhaustive".
+
+        - method: "auto", "exhaustive" (runs every task), "one_shot" (SupSup's search) or "alpha"
+          (the ImpressLearn paper).
+        - among: "all" tasks; "basis" or "learned", for the tasks of this role; or task names.
         - settings: see `guess_task`.
         """
         tasks, values, keywords = self._inference_arguments(inputs, among, method == "auto")
@@ -478,35 +483,35 @@ class ImpressLearner(ReadOnlySettings):
         return guess_task(self.backbone, self.bank_, tasks, values, method, **keywords)
 
     def infer_tasks(self, inputs: Any, *, among: str | Sequence[str] = "all") -> list[TaskGuess]:
-        """The task of each unlabelled input by itself, for inputs (n, ...) of several tasks.
+        """Infers the task of each unlabelled input (n, ...) separately.
 
-        - among: as in `infer_task`. Where "auto" runs 64 tasks, this runs 16 per input.
+        - among: as in `infer_task`. A shortlist has the 16 nearest tasks of each input, not 64.
         """
         tasks, values, keywords = self._inference_arguments(inputs, among, True, one_by_one=True)
         return guess_tasks(self.backbone, self.bank_, tasks, values, **keywords)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
-        """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
+        """Labels (n,) by the mixture in a guess of `infer_task(method="alpha")`, or InputError."""
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
         logits = guess.mixture.logits(self.backbone, self.prepare(inputs))
         return labels_of(logits, self.tasks_.stored(guess.best).classes)
 
     def statistics_of(self, task: str) -> Statistics | None:
-        """Norm statistics of a task; None where its network has none."""
+        """The norm statistics of a task; None if the network keeps none."""
         return self._store.statistics(self.tasks_.stored(task))
 
     def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
-        """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
+        """A task in the form that `impresslearn.export` takes; prepared: as in `export`."""
         stored = self.tasks_.stored(task)
         preprocessing = None if prepared else self.settings.preprocessing
         view = self._store.view(stored)
         return TaskModel(self.backbone, view, stored.name, stored.classes, preprocessing)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
-        """A module from inputs to a task's logits, which shares nothing with the learner.
+        """A torch module that computes a task's logits, independent of the learner.
 
-        Its inputs are raw, like the learner's, or `prepared`.
+        - prepared: whether the module takes preprocessed inputs; by default it takes raw inputs.
         """
         return ExportedTask(self.task_model(task, prepared=prepared))
 
@@ -518,19 +523,19 @@ class ImpressLearner(ReadOnlySettings):
         weights: WeightStorage = "stored",
         overwrite: bool = False,
     ) -> ImpressLearner:
-        """Writes everything to one new file, whole or not at all; `load` and `open_store` read it.
+        """Saves the learner in one file, whole or not at all, for `load` and `open_store`.
 
-        - tasks: only these and the masks they need; an empty list keeps all masks and no task, as a
-          base for tasks to come. By default everything.
-        - weights: "stored", or "seed" to keep only the network's settings and its SHA-256.
-        - overwrite: whether an existing file may be replaced; if not, it is an error.
+        - tasks: names of tasks to save, with the masks they need; None saves everything. An empty
+          list saves all masks and no task, as a base for later tasks.
+        - weights: "stored", or "seed" to save only the network's settings and its SHA-256.
+        - overwrite: whether to replace an existing file, which is otherwise an InputError.
         """
         plain = self.settings.plain()
         save_file(self._store, plain, path, names=tasks, weights=weights, overwrite=overwrite)
         return self
 
     def close(self) -> None:
-        """Closes the file of a learner from `open_store`; no effect in memory."""
+        """Closes the file of a learner from `open_store`; does nothing for one in memory."""
         self._store.database.close()
 
     def __enter__(self) -> ImpressLearner:
@@ -547,7 +552,7 @@ class ImpressLearner(ReadOnlySettings):
     def _inference_arguments(
         self, inputs: Any, among: str | Sequence[str], may_omit: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
-        """Tasks (a shortlist if it `may_omit` some), prepared inputs, keywords of `guess_task`."""
+        """Tasks (may_omit: perhaps a shortlist), prepared inputs, and keywords of `guess_task`."""
         store, values = self._store, self.prepare(inputs)
         if may_omit and among in ("all", "learned"):
             shortlist = store.index.shortlist(values, one_by_one)
@@ -560,7 +565,7 @@ class ImpressLearner(ReadOnlySettings):
         return self._known_tasks(among), values, keywords
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
-        """Tasks as inference takes them; their weights are made when they are needed."""
+        """Tasks in the form that inference takes; their weights are computed only when needed."""
         if among and isinstance(among, Sequence) and not isinstance(among, str):  # names
             chosen = [self.tasks_.stored(name) for name in dict.fromkeys(among)]
         elif among in ("all", *ROLES):
@@ -575,11 +580,11 @@ class ImpressLearner(ReadOnlySettings):
             )
         known = []
         for task in chosen:
-            # Readouts may stay in the cache if they are not too many: each is needed twice, for the
-            # evidence and for the logits.
+            # Inference needs each readout twice, for the evidence and for the logits, so readouts
+            # may stay in the cache unless there are very many.
             stays = len(chosen) <= MANY_COMPARED and all(isinstance(p, Readout) for p in task.parts)
             view = partial(self._store.view, task, evict_others=stays)
-            # A basis task's own mask is the simplest mixture.
+            # A basis task is the simplest mixture: its own mask alone.
             mixes = task.mask is not None or [part.mixes_masks() for part in task.parts] == [True]
             mixture = partial(self._store.coefficients, task) if mixes else None
             known.append(KnownTask(task.name, len(task.classes), view, task.profile, mixture))

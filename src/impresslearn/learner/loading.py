@@ -1,4 +1,4 @@
-"""Learners for data at hand, and from stores: `load` into memory, `open_store` on the file."""
+"""Creates learners: new ones, in memory from a file (`load`), or on a file (`open_store`)."""
 
 import inspect
 import os
@@ -34,15 +34,15 @@ def create_learner(
     seed: int = 0,
     **settings: Any,
 ) -> ImpressLearner:
-    """A learner without tasks, with the masks of its preset, for inputs of a shape.
+    """A learner without tasks, with the masks of its preset, for inputs of a given shape.
 
-    - shape: of one input, without the batch.
-    - classes: outputs of the network.
+    - shape: the shape of one input, without the batch.
+    - classes: the number of outputs of the network.
     - preset: a name of `list_presets`.
     - backbone: a network, or a name of `list_backbones`; by default a LeNet-300-100.
-    - network: settings of `create_backbone`, which count more than those that follow the data.
-    - preprocessing: gets this shape if the network is flat and the preprocessing has none.
-    - seed: of the network and the learner.
+    - network: settings of `create_backbone`, which override those from shape and preset.
+    - preprocessing: as in `ImpressLearner`; for a flat network it gets this shape if it has none.
+    - seed: seed of the network and the learner.
     - settings: further settings of the learner.
 
     Raises as `create_backbone` and `ImpressLearner.from_preset` do.
@@ -61,7 +61,7 @@ def create_learner(
             "gain": chosen.gain,
             **(network or {}),
         }
-        # Which sizes a network has is known from its spec; those not given follow the data.
+        # The spec of the network shows which sizes it has. Sizes not given come from the shape.
         spec = create_backbone(**arguments).spec or {}
         if "in_features" in spec:
             arguments["in_features"] = prod(shape)
@@ -70,7 +70,7 @@ def create_learner(
         backbone = create_backbone(**arguments | dict(network or {}))
     is_flat = backbone.input_shape is not None and len(backbone.input_shape) == 1
     if preprocessing is not None and preprocessing.shape is None and is_flat and len(shape) > 1:
-        # A flat network accepts any order of the values: fix the shape, so that it cannot change.
+        # A flat network accepts values in any order, so later inputs must have the same shape.
         preprocessing = replace(preprocessing, shape=tuple(shape))
     settings = {"preprocessing": preprocessing, "seed": seed, **settings}
     return ImpressLearner.from_preset(backbone, preset, **settings)
@@ -84,15 +84,15 @@ def load(
     device: torch.device | str = "cpu",
     **settings: Any,
 ) -> ImpressLearner:
-    """A learner in memory with everything that a store holds; every byte is verified.
+    """Reads a store completely into a learner in memory, and verifies every byte.
 
-    What it learns afterwards stays in memory until `save`.
+    Later changes stay in memory until `save`.
 
-    - path: of the store.
-    - module: the structure of a network that was adapted from your own module; its weights come
-      from the file.
-    - device: where the network and the masks go.
-    - settings: override the learner's, such as progress=False.
+    - path: the path of the store.
+    - module: if the network was adapted from your own module, a module with the same structure.
+      Its weights come from the file.
+    - device: the device for the network and the masks.
+    - settings: settings that replace the stored ones, such as progress=False.
 
     Raises StoreError if the file is not a store, is damaged, or belongs to another network.
     """
@@ -109,21 +109,21 @@ def open_store(
     timeout: float = 60.0,
     **settings: Any,
 ) -> ImpressLearner:
-    """A learner that works on the file: each verb commits its result before it returns.
+    """Opens a store as a learner that works on the file: every method commits before it returns.
 
-    Masks and tasks are read and checked when they are needed, and tasks that another process
-    learns into the file appear at once. Use it in a `with` statement, or call `close`.
+    Masks and tasks are read and checked when they are needed. Tasks that another process adds to
+    the file appear at once. Use the learner in a `with` statement, or call `close`.
 
-    - readonly: refuse to learn.
+    - readonly: whether to forbid changes.
     - timeout: seconds to wait for another process's commit.
-    - path, module, device, settings: as in `load`. Raises as `load` does.
+    - path, module, device, settings, errors: as in `load`.
     """
     options = {"module": module, "device": device, "readonly": readonly, "timeout": timeout}
     return _learner(path, settings, **options)
 
 
 def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
-    """Reads and checks every part of a store; returns the numbers of tasks and masks.
+    """Reads and checks every part of a store; returns the number of tasks and of masks.
 
     Raises StoreError for the first part that is damaged or cannot be used.
     """
@@ -133,7 +133,7 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
             learner._store.coefficients(task)
         except StoreError:
             raise
-        except Exception as error:  # numbers that no code of ours wrote may raise anything
+        except Exception as error:  # damaged numbers may raise any error
             line = f"the numbers of task {task.name!r} in {path} are damaged: {error}"
             raise StoreDamagedError(f"{line}; restore it from a copy") from None
     return {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
@@ -159,7 +159,7 @@ def _learner(path: Any, settings: dict[str, Any], **options: Any) -> ImpressLear
                 f"{stored['preprocessing']}, not {preprocessing}; pass inputs that are prepared "
                 "already as Prepared(inputs)"
             )
-        # Made with an empty store, to check the settings; the file's takes its place below.
+        # The learner checks the settings. Its empty store is replaced by the file's store below.
         learner = ImpressLearner(store.backbone, **stored | settings)
     except BaseException:
         store.database.close()

@@ -1,10 +1,10 @@
-"""Tasks learned by several processes, on this machine or on a cluster; one process commits.
+"""Learning with several processes, on this machine or on a cluster; one process commits the tasks.
 
-A worker has a copy of the learner without its tasks. It learns a chunk of tasks and sends back rows
-as a store keeps them, which the caller's process commits in one transaction per chunk. A worker
-that dies loses nothing: its chunk is learned again. What all tasks share is learned from the first
-one before any worker starts, and a seed depends on its task's name, so the results do not depend on
-the number of workers.
+A worker has a copy of the learner with only the first task. It learns a chunk of tasks and returns
+their rows for the store. The caller's process commits each chunk in one transaction. If a worker
+dies, its chunk is learned again. The results do not depend on the number of workers: everything
+that tasks share is learned from the first task before any worker starts, and the seed of a task
+depends only on its name.
 """
 
 import copy
@@ -27,19 +27,19 @@ from impresslearn.networks.prediction import WeightCache
 from impresslearn.store.tasks import TaskRow
 from impresslearn.training.batched import MOST_ON_CPU
 
-CHUNK = 64  # tasks that a worker learns before it sends them
-WAITING = 3  # chunks per worker that are read ahead
-GROUP_BYTES = 64 * 1024**2  # of inputs that are trained side by side
-MOST_DEATHS = 5  # of workers, before the call fails
+CHUNK = 64  # the number of tasks that a worker learns before it returns them
+WAITING = 3  # the number of chunks per worker that are read ahead
+GROUP_BYTES = 64 * 1024**2  # of inputs of tasks that are trained together
+MOST_DEATHS = 5  # the call fails if workers die more often than this
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 Chunk = Sequence[tuple[str, Any]]
 NoteOf = Callable[[Any], dict[str, Any]]
-# The rows of a chunk's tasks, the errors of those that could not be learned, and warnings.
+# Rows of the tasks of a chunk, errors of tasks that could not be learned, and warnings.
 Learned = tuple[list[TaskRow], dict[str, ImpressLearnError], list[tuple[str, type[Warning]]]]
 Submit = Callable[[Chunk], futures.Future[Learned]]
 
-_learners: dict[str, Any] = {}  # of this worker
+_learners: dict[str, Any] = {}  # in a worker: its copy of the learner, by key
 
 
 def learn_in_parallel(
@@ -53,10 +53,10 @@ def learn_in_parallel(
 
     - tasks, workers: as in `ImpressLearner.learn_tasks`; an executor gets the learner with each
       chunk.
-    - note_of: gives the note of a task from its loaded data.
-    - committed: is called with the name of each task that is in the store.
+    - note_of: returns the note of a task for its loaded data.
+    - committed: called with the name of each task after its commit.
 
-    Raises TasksFailedError after all others were learned.
+    Raises TasksFailedError at the end if some tasks failed.
     """
     import cloudpickle
 
@@ -82,7 +82,7 @@ def learn_in_parallel(
                 yield name, data
 
     remaining = new_tasks()
-    # The first task decides what all others share.
+    # The first task is learned here, because it determines what all tasks share.
     while learner.tasks_.first() is None and (pair := next(remaining, None)) is not None:
         try:
             data, note = _loaded(pair[1], note_of)
@@ -96,9 +96,9 @@ def learn_in_parallel(
     with _submitting(cloudpickle.dumps(alone), note_of, workers) as (submit, number):
         chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
         for rows, failed, warned in _results(submit, chunks, WAITING * number):
-            for message, category in warned:  # in this process, where the caller's filters hold
+            for message, category in warned:  # repeated here, where the caller's filters apply
                 warn_caller(message, category)
-            # Another process may have learned some of them meanwhile.
+            # Another process may have learned some of the tasks meanwhile.
             rows = [row for row in rows if row.name not in learner.tasks_]
             store.commit_many(rows)
             errors |= failed
@@ -109,10 +109,10 @@ def learn_in_parallel(
 
 
 def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:
-    """What a worker does: learns tasks with a copy of the learner, and keeps none of them.
+    """Runs in a worker: learns tasks with a copy of the learner and returns their rows.
 
-    - packed: the learner with its first task alone, pickled, or the file with that.
-    - key: of this learner, which the worker keeps for the next chunk.
+    - packed: the pickled learner with only its first task, or the path of a file with it.
+    - key: identifies the learner, which the worker keeps for the next chunk.
     """
     import cloudpickle
 
@@ -122,14 +122,14 @@ def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Ch
         _learners.clear()
         _learners[key] = cloudpickle.loads(content)
         _learners[key]._store.adds_shared = False
-        _learners[key]._store.cache = WeightCache(0)  # tasks leave at once
+        _learners[key]._store.cache = WeightCache(0)  # no task is used again
     learner = _learners[key]
     errors: dict[str, ImpressLearnError] = {}
     rows: list[TaskRow] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for tasks, notes in _groups(chunk, note_of, errors):
-            with suppress(ImpressLearnError):  # one by one says below which of them fails
+            with suppress(ImpressLearnError):  # the tasks are then learned one by one below
                 learner._trainer.learn_tasks(tasks, None, notes, batched=True)
             for name, data in tasks.items():
                 try:
@@ -145,9 +145,9 @@ def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Ch
 def _groups(
     chunk: Chunk, note_of: NoteOf | None, errors: dict[str, ImpressLearnError]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Tasks to be trained side by side, and their notes, by name; adds errors of loading.
+    """Groups of tasks to train together, with their notes, by name; adds errors of loading.
 
-    A full group is trained before more data are loaded.
+    It loads data group by group, so that only one group is in memory.
     """
     tasks: dict[str, Any] = {}
     notes: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def _groups(
         tasks[name] = data
         inputs = data[0] if isinstance(data, tuple) and data else data
         inputs = getattr(inputs, "inputs", inputs)  # of Examples
-        size += getattr(inputs, "nbytes", GROUP_BYTES)  # other data are large, for all we know
+        size += getattr(inputs, "nbytes", GROUP_BYTES)  # data of unknown size may be large
         if size >= GROUP_BYTES or len(tasks) == MOST_ON_CPU:
             yield tasks, notes
             tasks, notes, size = {}, {}, 0
@@ -170,7 +170,7 @@ def _groups(
 
 
 def _loaded(data: Any, note_of: NoteOf | None) -> tuple[Any, dict[str, Any] | None]:
-    """A task's data, which may be a function of the user's that raises anything, and its note."""
+    """A task's data and note. Data may be a function of the user, which may raise any error."""
     if callable(data) and not hasattr(data, "__len__"):
         try:
             data = data()
@@ -186,7 +186,7 @@ def _loaded(data: Any, note_of: NoteOf | None) -> tuple[Any, dict[str, Any] | No
 def _submitting(
     packed: bytes, note_of: NoteOf | None, workers: int | str | futures.Executor
 ) -> Iterator[tuple[Submit, int]]:
-    """Gives what submits a chunk, and the number of workers."""
+    """Yields a function that submits a chunk, and the number of workers."""
     key = uuid.uuid4().hex
     if isinstance(workers, futures.ThreadPoolExecutor):
         line = "threads of one process would wait for each other: give a number of processes"
@@ -207,7 +207,7 @@ def _submitting(
         number = int(ray.cluster_resources().get("CPU", 1))
         yield lambda chunk: remote.remote(placed, key, note_of, chunk).future(), number
         return
-    # Not joblib's executor, which is one for the whole process: others may be using it.
+    # Not joblib's own executor: the whole process shares it, and other code may be using it.
     from joblib.externals.loky import ProcessPoolExecutor
 
     number = int(workers)
@@ -232,7 +232,7 @@ def _submitting(
 
 
 def _results(submit: Submit, chunks: Iterator[Chunk], most: int) -> Iterator[Learned]:
-    """What became of chunks, as they are finished; at most this many wait."""
+    """The results of chunks as they finish; at most `most` chunks are submitted at a time."""
     waiting: dict[futures.Future[Learned], Chunk] = {}
     lost: list[Chunk] = []
     deaths = 0

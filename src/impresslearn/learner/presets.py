@@ -1,8 +1,8 @@
-"""The settings of a learner, and presets: settings that belong together, by name.
+"""The settings of a learner, and presets: named sets of settings that belong together.
 
-The paper's presets follow its Table 2 and text. The paper does not give the recipe of edge-popup:
-the two presets of ResNets take the settings of its authors' published code, and "paper_lenet" takes
-ours (Adam at 0.03, cosine, two epochs; theirs is RMSprop at 1e-4).
+The "paper_…" presets follow Table 2 and the text of the paper, which give no recipe for edge-popup.
+There the ResNet presets use the settings of the authors' published code. "paper_lenet" uses our own
+recipe (Adam at 0.03, cosine, two epochs) instead of the authors' RMSprop at 1e-4.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,11 +34,11 @@ StartName = Literal["mixture", "network"]
 STARTS: tuple[StartName, ...] = get_args(StartName)
 RECIPES = ("basis_recipe", "task_recipe")
 DEFAULT_PRICE = 1.0
-HIGHEST_PRICE = 1e9  # of a bit; beyond it gradients overflow float32
+HIGHEST_PRICE = 1e9  # the largest bit_price; above it gradients overflow float32
 
 
 def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
-    """The kinds of small parameters, each once. Raises InputError for other words and values."""
+    """The setting `tune` as a tuple without duplicates. Raises InputError for other values."""
     words: Any = (tune,) if isinstance(tune, str) else tune
     if not isinstance(words, Iterable):
         raise InputError(f"tune must be a tuple of words out of {', '.join(TUNED)}, got {tune!r}")
@@ -47,9 +47,9 @@ def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """The settings of `ImpressLearner` that shape what is learned, checked and as plain values.
+    """The settings of `ImpressLearner` that determine what is learned, checked.
 
-    Raises InputError that names the setting, the expected values and the value.
+    Raises InputError for a wrong value; the message names the setting and what it accepts.
     """
 
     sparsity: float
@@ -96,7 +96,7 @@ class LearnerSettings:
             raise InputError('staged needs start="network" and precision="coded"')
         if self.fold_after and "norm" not in self.tune:
             raise InputError('fold_after needs norms that are tuned: tune=("norm",)')
-        numbers = self.spec.parametrisation  # raises for numbers that cannot be learned so
+        numbers = self.spec.parametrisation  # raises InputError if the settings do not fit
         if self.penalty and (self.start == "network" or not numbers.mixes_masks()):
             line = f"with start={self.start!r} and granularity={self.granularity!r} it must be 0"
             raise InputError(f"penalty is the penalty of a mixture; {line}")
@@ -107,7 +107,7 @@ class LearnerSettings:
 
     @cached_property
     def spec(self) -> CoefficientSpec:
-        """The numbers that a task learns."""
+        """The kind of numbers that a task learns."""
         price = self.bit_price if self.precision == "coded" else None
         residual = self.start == "network"
         return CoefficientSpec(self.granularity, self.output_scale, price, residual, self.tune)
@@ -125,7 +125,7 @@ class LearnerSettings:
         return plain
 
     def task_history(self, seed: int) -> dict[str, Any]:
-        """How a task's coefficients are learned from a seed, for its history."""
+        """The settings and the seed of a task's training, for the task's history."""
         history: dict[str, Any] = {"seed": seed, "granularity": self.granularity}
         history |= {"start": self.start, "penalty": self.penalty}
         if self.precision == "coded":
@@ -136,9 +136,9 @@ class LearnerSettings:
 
 
 def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments for `ImpressLearner` from what `plain` gave.
+    """Keyword arguments for `ImpressLearner` from the JSON values of `LearnerSettings.plain`.
 
-    Raises KeyError, TypeError or InputError for anything else.
+    Raises KeyError, TypeError or InputError for other values.
     """
     settings = {field.name: plain[field.name] for field in fields(LearnerSettings)}
     for name in RECIPES:
@@ -150,13 +150,13 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings that are fixed before anything is learned.
+    """A set of settings for a network and its learner.
 
-    - init, gain: of the network.
-    - own_head: whether the network must have a head per task.
-    - more: further settings of `ImpressLearner`. All other fields are its settings of that name.
-    - small: settings in place of these on a small network, where max_bytes has a bit for each
-      coefficient; `masks` is the number of disjoint masks, kernels whole, to start with.
+    - init, gain: arguments of `create_backbone`.
+    - own_head: whether the preset needs a network with a head per task.
+    - more: further settings of `ImpressLearner`. Fields not listed here are also its settings.
+    - small: settings that replace the others on a small network, one for which max_bytes allows
+      at least a bit per coefficient. The entry `masks` is a number of disjoint masks to draw.
     """
 
     description: str
@@ -175,12 +175,12 @@ class Preset:
     def settings_on(
         self, backbone: Backbone, overrides: Mapping[str, Any]
     ) -> tuple[dict[str, Any], int]:
-        """Keyword arguments for a learner's class on a network, and the masks it starts with.
+        """Keyword arguments of `ImpressLearner` for a network, and a number of masks to draw.
 
-        - overrides: settings in place of the preset's. A recipe is a `Recipe` or a mapping of the
+        - overrides: settings that replace the preset's. A recipe is a `Recipe` or a mapping of the
           entries to change; `recipe` changes both recipes.
 
-        Raises InputError if the preset needs heads of the tasks' own and the network has none.
+        Raises InputError if the preset needs a head per task and the tasks share the head.
         """
         if self.own_head and backbone.own_head is None:
             line = "this preset needs a network whose tasks have their own heads"
@@ -225,7 +225,7 @@ PRESETS = {
             "max_bytes": 2000,
             "staged": True,
         },
-        # On a ResNet-20 training everything at once is ahead of stages: 89.8 against 88.1%.
+        # On a ResNet-20, training everything at once is better than stages: 89.8 against 88.1%.
         small={
             "staged": False,
             "masks": 16,
@@ -282,7 +282,7 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name. Raises InputError naming the choices."""
+    """The preset with this name. Raises InputError, which lists the names, if there is none."""
     return PRESETS[check_choice("the preset", name, PRESETS)]
 
 
@@ -293,16 +293,16 @@ def list_presets() -> list[str]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method to try: a preset, or a variation of one.
+    """A method for `advise` to try: a preset, or a preset with some settings replaced.
 
-    - name: as tables show it.
+    - name: the name in tables.
     - preset: a name of `list_presets`.
-    - price, bytes: a `bit_price`, and what a task of 1,000 digits took at it.
-    - masks: disjoint masks that are drawn.
-    - basis: whether masks are trained on basis tasks.
-    - features: whether readouts see principal components of their features.
-    - backbone: name of the network to create; None takes the network that `advise` gets.
-    - settings: of `ImpressLearner`, in place of the preset's.
+    - price, bytes: a `bit_price`, and the bytes of a task of 1,000 digits at this price.
+    - masks: the number of disjoint masks to draw.
+    - basis: whether to train masks on basis tasks.
+    - features: whether readouts read principal components in place of features.
+    - backbone: name of the network to create; None uses the network given to `advise`.
+    - settings: settings of `ImpressLearner` that replace the preset's.
     """
 
     name: str
@@ -316,14 +316,14 @@ class Candidate:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def suits(self, backbone: Backbone | None, has_basis: bool) -> bool:
-        """Whether it can be tried on a network; None stands for one made for the data."""
+        """Whether the method works on a network; None means that `advise` creates the network."""
         chosen = PRESETS[self.preset]
         pretrained = backbone is not None and backbone.pretrained
         if chosen.more.get("start") == "network":
             return pretrained
         if backbone is not None and chosen.own_head and backbone.own_head is None:
             return False
-        # A mixture of masks starts from nothing and would throw away pretrained weights.
+        # A mixture starts from masked weights, and so would lose what the network has learned.
         if pretrained and (self.masks or self.basis):
             return False
         return (has_basis or not self.basis) and (backbone is None or self.backbone is None)
@@ -332,7 +332,7 @@ class Candidate:
 _LAYERS = {"granularity": "layer", "precision": "coded"}
 _UNITS = {"granularity": "unit", "precision": "coded"}
 
-# The quickest come first, so that a short time is well used.
+# The fastest methods come first, so that a short time limit still covers several.
 CANDIDATES = (
     Candidate("readout of the inputs", "few_labels", 0.001, 760, backbone="linear"),
     Candidate("readout of the network", "few_labels", 0.001, 660),

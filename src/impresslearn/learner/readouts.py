@@ -1,9 +1,9 @@
 """Readouts of a learner's tasks, and tasks in two stages: a readout, then changes of the network.
 
-The first stage fits a readout to the frozen network. The second trains changes, such as norms and
-biases, with a temporary head. A readout of the changed network's features then replaces that head,
-because it makes better use of its bytes. The second stage is dropped if it is clearly worse on
-held-out examples. An update keeps the stage that its task had.
+The first stage fits a readout to the frozen network. The second stage trains changes of the network
+(norms, biases, coefficients of masks) together with a temporary head. Then a readout of the changed
+network's features replaces the head, because it makes better use of the same bytes. The second
+stage is dropped if it is clearly worse on held-out examples. An update of a task keeps its stage.
 """
 
 import math
@@ -51,14 +51,14 @@ from impresslearn.training.loop import FitResult, with_head
 FEWEST_PROJECTED = 64  # fewer features are read without a projection
 # Every sixth example is held out to compare the stages. With fewer than 60 there is one stage.
 HELD_OUT_EVERY, FEWEST_STAGED = 6, 60
-# There is one stage if a readout of AMPLE_BYTES leaves a loss below SMALL_LOSS bits. A task with
-# fewer bytes then gains more from a larger readout than from changes.
+# There is only one stage if the loss of a readout in AMPLE_BYTES is below SMALL_LOSS bits. A task
+# with fewer bytes then gains more from a larger readout than from changes.
 AMPLE_BYTES, SMALL_LOSS = 2000, 230
-# The temporary head's learning rate, in units of the changes' rate and the readout's RMS weight.
+# The temporary head's learning rate is this, times the changes' rate, times the readout's RMS.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # inverse temperatures of the logits
 
-# How far given features may be from the network's own, as a share of the largest feature.
+# The largest error of features that a caller gives, as a fraction of the largest feature.
 LARGEST_DIFFERENCE = 0.02
 
 Data = Examples | StreamedExamples
@@ -74,10 +74,10 @@ class UnreadableFeaturesError(InputError):
 
 
 class Stage(NamedTuple):
-    """A network that a readout reads.
+    """A network whose features a readout reads.
 
-    - changes: of the frozen network; without parts in the first stage.
-    - features: (n, f) of the changed network, for all examples.
+    - changes: the changes of the frozen network; in the first stage it has no parts.
+    - features: the network's features (n, f) of all examples.
     - result: how the training of the changes ended.
     """
 
@@ -90,11 +90,11 @@ class Stage(NamedTuple):
 class NewTask:
     """A task to learn.
 
-    - extra_metrics: for its history, such as the caller's note.
+    - extra_metrics: further entries of the task's history, such as the caller's note.
     - replaced: for an update, the version that is trained further.
-    - started: when its training began, by `time.perf_counter`.
-    - room: the bytes that its numbers may take, see `room_of`.
-    - price: the price of a bit when training begins.
+    - started: when the training began, by `time.perf_counter`.
+    - room: the bytes that the task's numbers may take, see `room_of`.
+    - price: the price of a bit at the start of the training.
     """
 
     name: str
@@ -108,7 +108,7 @@ class NewTask:
 
 
 def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
-    """What labels and profile leave of max_bytes for a task's numbers; None without max_bytes."""
+    """The bytes of max_bytes that labels and profile leave for numbers; None without max_bytes."""
     if max_bytes is None:
         return None
     examples, classes = task.data
@@ -123,7 +123,7 @@ def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
 
 def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
     """The error for a task that needs more than max_bytes."""
-    needed = (max_bytes or 0) - (task.room or 0)  # by all but its numbers
+    needed = (max_bytes or 0) - (task.room or 0)  # bytes of everything but the numbers
     return TooLargeError(
         f"task {task.name!r} does not fit into max_bytes = {max_bytes}: its labels, norms and "
         f"input statistics take up to {needed} bytes; make a learner with a larger max_bytes"
@@ -151,7 +151,7 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
 def networks_of(
     store: Store, settings: LearnerSettings, projection: Projection | None = None
 ) -> tuple[int, bool]:
-    """The number of masks that give readouts features, and whether the unmasked network does too.
+    """The number of masks whose features readouts read, and whether they read the unmasked ones.
 
     A projection fixes both. Raises InputError for networks whose features a readout cannot use.
     """
@@ -167,7 +167,7 @@ def networks_of(
 
 
 def features_of(store: Store, examples: Data, num_masks: int, residual: bool) -> Tensor:
-    """Features (n, f), side by side: of the frozen network if residual, then under each mask.
+    """Features (n, f), side by side: of the unmasked network if residual, then under each mask.
 
     Raises UnreadableFeaturesError if the network's last layer does not read one vector per input.
     """
@@ -189,7 +189,7 @@ def _features_in(view: TaskView, store: Store, examples: Data) -> Tensor:
 
 
 def known_form(store: Store) -> dict[str, Any] | None:
-    """The `raw_form` of the first task, from its history; None before there is a task."""
+    """The `raw_form` of the first task, from its history; None without tasks."""
     first = store.tasks.first()
     if first is None:
         return None
@@ -198,11 +198,11 @@ def known_form(store: Store) -> dict[str, Any] | None:
 
 
 def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) -> dict[str, Any]:
-    """The form of raw inputs, for a task's history: the form of the first task, if there is one.
+    """The form of raw inputs, for a task's history. The first task sets it for all later tasks.
 
-    "pixels": whether they are pixels; "columns": the names of a table's columns; "shape": the shape
-    of inputs that the network flattens. A key is missing if it is not known. "pixels" is also
-    missing with a preprocessing, and "pixels" and "shape" for prepared inputs.
+    The keys are "pixels" (whether inputs are pixels), "columns" (names of a table's columns) and
+    "shape" (of inputs that the network flattens). Keys that are not known are missing. With a
+    preprocessing "pixels" is missing too; for prepared inputs "pixels" and "shape" are.
     """
     known, preprocessing, backbone = known_form(store), settings.preprocessing, store.backbone
     if known is not None:
@@ -217,7 +217,7 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
     if columns and len(set(columns)) == len(columns):
         form["columns"] = list(columns)
     if is_raw and backbone.flattens and (preprocessing is None or preprocessing.shape is None):
-        # To a network that flattens, channels first and channels last look alike.
+        # A network that flattens its inputs accepts channels first and channels last alike.
         shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
         if len(shape) > 1:
             form["shape"] = list(shape)
@@ -244,10 +244,10 @@ def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarra
 class TaskReadout:
     """Learns the readout of one task and, for a task in stages, the changes of the network.
 
-    - problem: `Trainer.problem_of`, which sets up the training of changes, for a task in stages;
-      None for a readout alone, which may also read features under masks.
+    - problem: for a task in stages `Trainer.problem_of`, which sets up the training of changes.
+      None for a task that is only a readout, which may also read features under masks.
 
-    Raises UnreadableFeaturesError as `features_of`.
+    Raises UnreadableFeaturesError as `features_of` does.
     """
 
     def __init__(
@@ -262,12 +262,12 @@ class TaskReadout:
         self._targets = encode_labels(examples.labels, self._classes)
         networks = num_masks, residual
         if projection is not None and (projection.num_masks, projection.residual) != networks:
-            number, projection = 0, None  # it is for features of other networks
+            number, projection = 0, None  # the projection is for features under other masks
         elif projection is None and settings.precision == "coded":
-            # One task's components serve other tasks almost as well as components of many.
+            # The components of one task suit other tasks almost as well as components of many.
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
-            # It makes a task's fit four times as long: over `linear` only for wide inputs.
+            # A projection makes the fit four times as slow: over `linear` only for wide inputs.
             wide = store.profiles_features and dimensions > FEWEST_PROJECTED
             wanted = staged or store.backbone.pretrained or wide
             if enough and store.adds_shared and wanted:
@@ -276,26 +276,26 @@ class TaskReadout:
         self._frozen = Stage(Coefficients((), (), num_masks), self.features, None)
 
     def learned(self) -> tuple[Coefficients, FitResult | None, dict[str, Any]]:
-        """What the task learns, how its training ended, and evidence for its history."""
+        """The task's numbers, how its training ended, and evidence for its history."""
         stage, evidence = self._chosen()
         learned = self._with_readout(stage)
-        weights, *_ = learned.numbers[-1]  # of the readout, which comes last
+        weights, *_ = learned.numbers[-1]  # the readout comes last
         if self._task.replaced is None and stage.changes.parts and not weights.any():
-            # With all examples the readout has no room left beside the changes: drop the changes.
+            # The changes leave no room for the readout of all examples: drop the changes.
             return self._with_readout(self._frozen), None, evidence | {"stage": "readout"}
         return learned, stage.result, evidence
 
     def _with_readout(
         self, stage: Stage, kept: Tensor | slice = slice(None), room: int | None = None
     ) -> Coefficients:
-        """A stage's changes and the best readout of the kept examples, together in `room` bytes."""
+        """A stage's changes and the readout fitted to `kept` examples, together in `room` bytes."""
         room = self._task.room if room is None else room
         head, price = self._store.backbone.own_head, self._settings.bit_price
         has_bias = head is not None and len(head.shapes) == 2
         data = stage.features[kept], self._targets[kept], len(self._classes)
-        # The fit counts only the bits of the weights. The size of the rest (the changes, the bias,
-        # the coder's models) is known once all is coded. If that exceeds the room, more is
-        # reserved for the rest, and the weights get less.
+        # The fit counts only the bits of the weights. The size of the rest (changes, bias, models
+        # of the coder) is known only when everything is coded. If the total exceeds the room, more
+        # bytes are reserved for the rest and the fit is repeated.
         reserved = self._size(stage.changes) if stage.changes.parts and room is not None else 0
         bits = math.inf if room is None else 8 * (room - reserved)
         fit = ReadoutFit(*data, projection=self._projection, has_bias=has_bias, max_bits=bits)
@@ -316,7 +316,7 @@ class TaskReadout:
     def _joined(
         self, changes: Coefficients, numbers: Sequence[Tensor], grids: Grids | None, projection: int
     ) -> Coefficients:
-        """Changes and the numbers of a readout; projection: its number in the store, 0 for none."""
+        """Changes with a readout as their last part; projection: its number in the store, or 0."""
         moved = tuple(values.to(self._store.backbone.device) for values in numbers)
         part = Readout(len(moved[0]), projection, self._residual)
         if grids is not None:
@@ -329,16 +329,16 @@ class TaskReadout:
         return len(round_coefficients(learned, "coded", backbone, classes).content)
 
     def _head(self, learned: Coefficients) -> list[Tensor]:
-        """A readout's weights (f, K), of the features themselves, and perhaps its bias (K,)."""
+        """The readout as weights (f, K) over unprojected features, and perhaps its bias (K,)."""
         readout = learned.parts[-1]
         is_projected = isinstance(readout, Readout) and readout.projection
         return over_features(learned.numbers[-1], self._projection if is_projected else None)
 
     def _losses(self, stage: Stage, kept: Tensor, held: Tensor, room: int | None = None) -> Tensor:
-        """(n,) cross-entropies (nats) on the held-out examples, by a readout of the kept ones.
+        """(n,) cross-entropies (nats) on held-out examples, of a readout fitted to kept examples.
 
-        Each stage is judged at its best temperature, which changes no label. Otherwise a network
-        that was trained on the kept examples would lose for being too certain.
+        The logits are scaled by the best temperature, which changes no predicted label. Otherwise
+        the second stage, trained on the kept examples, would lose only because it is overconfident.
         """
         weight, *bias = self._head(self._with_readout(stage, kept, room))
         logits = stage.features[held] @ weight + (bias[0] if bias else 0.0)
@@ -352,7 +352,7 @@ class TaskReadout:
         readout = self._with_readout(self._frozen)
         budget = None
         if room is not None:
-            # Leaves room for the readout that will replace the head, at most a third.
+            # Reserve the size of the readout that will replace the head, but at most a third.
             budget = Budget(room - min(self._size(readout), room // 3), self._settings.bit_price)
         assert self._problem is not None
         task = replace(self._task, data=(examples.subset(kept.numpy()), classes))
@@ -373,8 +373,8 @@ class TaskReadout:
     def _chosen(self) -> tuple[Stage, dict[str, Any]]:
         """The stage to keep, and evidence for the history.
 
-        It is the second unless its mean loss on held-out examples is higher by more than one
-        standard error. An update keeps the stage of the previous version.
+        The second stage is kept unless its mean loss on held-out examples is higher by more than
+        one standard error. An update keeps the stage of the previous version.
         """
         task, targets, frozen = self._task, self._targets, self._frozen
         store, settings = self._store, self._settings
@@ -409,7 +409,7 @@ class TaskReadout:
             return frozen, evidence
         losses.append(_rounded(after.mean()))
         rise = after - before
-        # On a hundred examples a real gain of a few points may look like a rise within the error.
+        # A rise within the error is accepted: a hundred examples can hide a gain of a few points.
         is_good = rise.mean() <= rise.std() / math.sqrt(len(held))  # False for NaN
         if is_good and any(tensor.any() for tensor in second.changes.tensors()):
             return second, evidence | {"stage": "network"}
@@ -417,7 +417,7 @@ class TaskReadout:
 
 
 def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Places of the held-out examples, every sixth of each class, and places of the others."""
+    """Indices of the held-out examples (every sixth of each class), and of the kept ones."""
     labels, held = targets.cpu().numpy(), []
     order = np.random.default_rng(seed).permutation(len(labels))
     for label in np.unique(labels):

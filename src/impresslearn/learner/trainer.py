@@ -1,6 +1,6 @@
-"""Learns masks, coefficients and readouts: data checked, numbers optimised, the result committed.
+"""`Trainer`, which does the learning of `ImpressLearner`: masks, coefficients and readouts.
 
-Tasks are committed after their training; a projection that they share may be committed before.
+Each method checks the data, trains the numbers, and then commits the result to the store.
 """
 
 import hashlib
@@ -57,21 +57,21 @@ from impresslearn.training.batched import Problem, solve, stacks
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
-# A task is trained again if its code ends more than 10% above its budget, up to four times in all.
+# A task whose code ends more than 10% above its budget is trained again, at most 4 times in all.
 MAX_EXCESS, MAX_TRIALS = 0.1, 4
-# A task whose final loss is below this share of the loss by chance has learned something.
+# A task has learned something if its final loss is below this fraction of the chance loss.
 CHANCE_LOSS_RATIO = 0.98
-Note = Mapping[str, Any]  # JSON values that a caller keeps in a task's history
-# One for each mask or task; None draws them from the learner's seed and the names.
+Note = Mapping[str, Any]  # JSON values for a task's history, from the caller
+# A seed for each mask or task; None derives the seeds from the learner's seed and the names.
 Seeds = Sequence[int] | int | None
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Learns by a learner's settings and commits to its store.
+    """Learns masks and tasks with a learner's settings and commits them to its store.
 
-    - preprocessing: what raw inputs go through, None before the first task decides.
-    - progress: title -> `Progress` of one training.
+    - preprocessing: how raw inputs are prepared, or None; the first task may complete it.
+    - progress: makes the `Progress` of one training from its title.
     """
 
     store: Store
@@ -79,12 +79,12 @@ class Trainer:
     preprocessing: Preprocessing | None
     progress: Callable[[str], Progress]
 
-    # Disabling it also turns gradients on, whatever mode the caller is in.
+    # inference_mode(False) also turns gradients on, whatever mode the caller is in.
     @torch.inference_mode(False)
     def learn_masks(
         self, names: Sequence[str], data: Any, seeds: Seeds, note: Note | None, batched: bool
     ) -> None:
-        """Trains a mask from each seed on one task; the first mask becomes the task's own."""
+        """Trains one mask per seed on one task, which then predicts with the first mask."""
         store, settings, backbone = self.store, self.settings, self.store.backbone
         names = [check_name(name) for name in names]
         store.check_new_task(names[0], names)
@@ -103,7 +103,7 @@ class Trainer:
         recipe, progress = settings.basis_recipe, self.progress(title)
 
         def problem(seed: int) -> Problem:
-            # Where all tasks share norm statistics, the first mask gathers them for the others.
+            # If all tasks share norm statistics, the first mask gathers them for the other masks.
             shared = ended[0][0].statistics if ended else store.shared
             phase = TrainingPhase.begin(backbone, shared)
             training = TaskTraining(backbone, source, len(classes), recipe, phase, seed, progress)
@@ -112,7 +112,7 @@ class Trainer:
             return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
         masks, recipes = {}, {}
-        # It is then trained alone: `solve` makes the other problems after it has ended.
+        # A mask that gathers statistics trains alone: the other problems begin with its result.
         first = 1 if self._gathers_statistics else 0
         others = solve(seeds[first:], problem, batched, progress)
         solved = chain(solve(seeds[:first], problem), others)
@@ -130,7 +130,7 @@ class Trainer:
     def learn_tasks(
         self, tasks: Any, seeds: Seeds, notes: Mapping[str, Note | None], batched: bool
     ) -> None:
-        """Learns new tasks, side by side if `batched` and if they can be; notes: task -> note."""
+        """Learns new tasks, similar ones together if `batched`; notes: task name -> note."""
         store, backbone = self.store, self.store.backbone
         check_mapping("tasks", tasks, "{name: (inputs, labels)}", least=0)
         tasks = {check_name(name): data for name, data in tasks.items()}
@@ -143,14 +143,14 @@ class Trainer:
         for name, seed in zip(tasks, self._seeds(list(tasks), seeds), strict=True):
             data = training_examples(backbone, tasks[name], preprocessing, self._is_readout)
             if not new:
-                # The first task decides how raw inputs of all the others are taken.
+                # The form of the first task's raw inputs holds for all other tasks too.
                 form = readouts.raw_form(store, self.settings, tasks[name], data[0])
                 preprocessing = with_form(preprocessing, form)
             extra = _checked_note(notes.get(name)) | form
             new.append(readouts.NewTask(name, data, seed, extra))
         groups: dict[Any, list[readouts.NewTask]] = {}
         for task in new:
-            # A first task that gathers norm statistics for the others is learned before them.
+            # Readouts, staged tasks, and a first task that gathers norm statistics train alone.
             if batched and not (self._gathers_statistics or self._is_readout or self._staged):
                 groups.setdefault(self._batching_key(task.data), []).append(task)
             else:
@@ -164,7 +164,7 @@ class Trainer:
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         task, note = store.tasks.stored(name), _checked_note(note)
-        name = task.name  # composed Unicode, as the store writes it
+        name = task.name  # the stored name, in composed Unicode
         if task.role == "basis":
             line = f"{name!r} is a basis task: other tasks combine its mask, so it never changes"
             raise InputError(f"{line}; learn the new data as a task of another name")
@@ -183,7 +183,7 @@ class Trainer:
 
     @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
-        """Learns the projection of features that later readouts use."""
+        """Learns the projection of features that later readouts read."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         if not self._is_readout and not self._staged:
@@ -191,7 +191,7 @@ class Trainer:
             raise InputError(f"learn_features is for readouts: {line}")
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
-        # Staged tasks read the frozen network, without masks.
+        # Readouts of staged tasks read features of the frozen network, without masks.
         networks = readouts.networks_of(store, self.settings) if self._is_readout else (0, True)
         features = []
         for labelled in data:
@@ -203,7 +203,7 @@ class Trainer:
     @torch.inference_mode(False)
     @torch.no_grad()
     def features(self, inputs: Any, values: Any = None) -> Features:
-        """The features of inputs, computed or given; arguments as `ImpressLearner.features`."""
+        """Computes features, or checks given ones; arguments as in `ImpressLearner.features`."""
         store, backbone = self.store, self.store.backbone
         readouts.check_features(backbone, alone=True)
         networks = readouts.networks_of(store, self.settings, store.rows.last_projection()[1])
@@ -234,7 +234,7 @@ class Trainer:
     @torch.inference_mode(False)
     @torch.no_grad()
     def learn_class_map(self, tasks: Mapping[str, Any]) -> None:
-        """Learns a class map; arguments as `ImpressLearner.tell_apart`."""
+        """Learns a class map; arguments as in `ImpressLearner.tell_apart`."""
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         readouts.check_features(backbone, alone=True)
@@ -252,18 +252,18 @@ class Trainer:
         store.commit_class_map(tables)
 
     def _batching_key(self, data: TrainingData) -> Any:
-        """A key; tasks with equal keys can be trained side by side."""
+        """A key to group tasks by: tasks with equal keys can be trained together."""
         examples, classes = data
         if not stacks(self.store.backbone.device):
             recipe, count = self.settings.task_recipe, len(examples)
             return recipe.total_steps(count), recipe.steps_per_epoch(count)
-        # On a GPU their batches are stacked.
+        # On a GPU the batches of all tasks are stacked, which needs equal shapes.
         if isinstance(examples, Examples) and not isinstance(examples.inputs, Inputs):
             return len(classes), examples.inputs.shape, examples.inputs.dtype
-        return id(data)  # no other task has it
+        return id(data)  # differs for each task: these data cannot be stacked
 
     def _learn(self, tasks: Sequence[readouts.NewTask], batched: bool = False) -> None:
-        """Learns and commits tasks of at most max_bytes, all of them in one loop if batched."""
+        """Learns and commits tasks within max_bytes; if batched, trains all in one loop."""
         started, max_bytes = time.perf_counter(), self.settings.max_bytes
         remaining = []
         for task in tasks:
@@ -275,13 +275,13 @@ class Trainer:
                     self._learn_readout(task)
                 return
             except readouts.UnreadableFeaturesError:
-                # A staged task then has no readout: only changes of the network, with a head.
+                # A staged task without readable features learns only a head and the changes.
                 if self._is_readout:
                     raise
         budgets: dict[str, Budget | None] = {}
 
         def problem(task: readouts.NewTask) -> Problem:
-            # A training moves the price of its budget: each one begins with a new budget.
+            # Training changes the price in its budget, so each training gets a new budget.
             budgets[task.name] = None if task.room is None else Budget(task.room, task.price)
             return self.problem_of(task, budgets[task.name])
 
@@ -293,7 +293,7 @@ class Trainer:
             for task, (training, trainable), result in solve(tasks, problem, batched, progress):
                 learned, budget = trainable.result(), budgets[task.name]
                 if budget is not None and budget.excess > MAX_EXCESS and trial + 1 < MAX_TRIALS:
-                    # It fits only since many numbers were set to 0: begin at a higher price.
+                    # Many numbers were set to 0 to make it fit: begin again at a higher price.
                     remaining.append(replace(task, price=math.sqrt(task.price * budget.price)))
                     continue
                 refused_bytes = self._commit(task, learned, training.phase, result, None, max_bytes)
@@ -316,7 +316,7 @@ class Trainer:
         features: Tensor | None,
         max_bytes: int | None,
     ) -> int | None:
-        """Commits a task, or returns its bytes if they exceed max_bytes, as `commit_learned`."""
+        """Commits a task; if it exceeds max_bytes, only returns its bytes (`commit_learned`)."""
         metrics = metrics_of(task.started, task.data[0], result) | dict(task.extra_metrics)
         share = profile_share(self.settings.max_bytes)
         run = TrainingRun(*task.data, phase, metrics, features, share)
@@ -328,7 +328,7 @@ class Trainer:
     def problem_of(
         self, task: readouts.NewTask, budget: Budget | None = None, head: bool = True
     ) -> Problem:
-        """The optimisation of a task's numbers; head: whether its own head is among them."""
+        """The training of a task's numbers; head: whether they include the task's own head."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, task.data
         settings = self.settings
         previous = statistics = None
@@ -357,16 +357,16 @@ class Trainer:
     def _learn_readout(self, task: readouts.NewTask) -> None:
         """Learns and commits a readout, and for a staged task perhaps changes of the network.
 
-        The network sees the data of a readout once, as they are, without augmentation.
+        The network computes a readout's features once, from the data without augmentation.
         """
         problem = None if self._is_readout else self.problem_of
         readout = readouts.TaskReadout(self.store, self.settings, task, problem)
         learned, result, evidence = readout.learned()
         task = replace(task, extra_metrics={**task.extra_metrics, **evidence})
         phase = TrainingPhase.begin(self.store.backbone, self.store.shared)
-        # No max_bytes: the readout was fitted to what is left of them.
+        # No limit is needed here: the readout was fitted to the bytes that are left.
         self._commit(task, learned, phase, result, readout.features, None)
-        # A readout has no training loss. With weights of 0 it always predicts the commonest class.
+        # A readout has no training loss. If its weights are all 0, it predicts the commonest class.
         if not learned.numbers[-1][0].any():
             self.warn_if_at_chance(task.name, task.data, None)
 
@@ -375,10 +375,10 @@ class Trainer:
         examples, classes = data
         _, counts = np.unique(examples.labels, return_counts=True)
         shares = counts / counts.sum()
-        chance_loss = -float(shares @ np.log(shares))  # nats, of always predicting the shares
+        chance_loss = -float(shares @ np.log(shares))  # nats, if predictions are the class shares
         if result is not None and result.final_loss < CHANCE_LOSS_RATIO * chance_loss:
             return
-        # The loss is cheap to check, but not proof: only the accuracy on some examples is.
+        # A high loss does not prove failure, so the slower check follows: the accuracy.
         store = self.store
         places = spread_places(len(examples), LOOKED_AT)
         source = to_batches(examples.subset(places), classes, store.backbone.device)
@@ -403,18 +403,18 @@ class Trainer:
 
     @property
     def _staged(self) -> bool:
-        """Whether tasks begin with a readout: the network must have features that it can read."""
+        """Whether tasks begin with a readout, which needs features that all tasks share."""
         backbone = self.store.backbone
         usable = backbone.own_head is not None and not backbone.has_task_statistics
         return self.settings.staged and usable and not self._gathers_statistics
 
     @property
     def _is_readout(self) -> bool:
-        """Whether tasks are readouts alone, which take inputs of any scale."""
+        """Whether tasks are only readouts, whose inputs may have any scale."""
         return self.settings.spec.parametrisation.is_readout
 
     def _seeds(self, names: Sequence[str], seeds: Seeds) -> list[int]:
-        """The seeds; by default from the learner's seed and each name, whatever else is learned."""
+        """The given seeds; by default each depends only on the learner's seed and the name."""
         if seeds is not None:
             return list(map(check_seed, seeds if isinstance(seeds, Iterable) else [seeds]))
         drawn = []
@@ -434,7 +434,7 @@ def metrics_of(started: float, examples: Any, result: FitResult | None) -> dict[
 
 
 def _checked_note(note: Note | None) -> dict[str, Any]:
-    """The note as metrics of a task. Raises InputError unless it consists of JSON values."""
+    """The note as an entry of a task's history. Raises InputError unless it has JSON values."""
     if not note:
         return {}
     check_mapping("a note", note, "of JSON values")

@@ -1,6 +1,6 @@
-"""Masks over a frozen network: trained, pruned and drawn.
+"""Binary masks over the weights of a frozen network: trained, pruned or randomly drawn.
 
-Every source gives layer name -> booleans of the weight's shape. `MaskBank` keeps them packed.
+A mask maps each layer's name to booleans of the weight's shape. `MaskBank` keeps masks packed.
 """
 
 from impresslearn.masks.bank import MaskBank as MaskBank

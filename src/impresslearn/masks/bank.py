@@ -1,7 +1,7 @@
-"""The bank of masks: named, binary, one bit per weight, append-only.
+"""The bank of masks: named binary masks with one bit per weight, to which masks are only added.
 
-Masks are never changed, reordered or removed: the first n of them mean the same for ever, and
-coefficients learned over n masks stay valid as the bank grows.
+Masks in a bank are never changed, reordered or removed. So the first n masks always stay the same,
+and coefficients learned over n masks stay valid when the bank grows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
 
-GROWTH = 16  # a full bank grows by a sixteenth, so that spare storage stays under 7%
+GROWTH = 16  # a full bank grows by 1/16, so that less than 7% of its storage is unused
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class MaskInfo:
     """Where a mask comes from.
 
     - `name`: the mask's name, unique in its bank.
-    - `source`: "edge_popup", "random", or "given" for a mask of the caller's own.
+    - `source`: "edge_popup", "random", or "given" for a mask that the caller made.
     - `ones`: the number of ones in each layer.
-    - `recipe`: plain values that rebuild the mask.
-    - `coded`: the bits as the store keeps them; None until they are first needed.
+    - `recipe`: the settings with which the mask was trained or drawn.
+    - `coded`: the mask as bytes for the store; None until they are first needed.
     """
 
     name: str
@@ -54,14 +54,14 @@ def packed_mask(
     source: str = "given",
     recipe: Mapping[str, Any] | None = None,
 ) -> PackedMask:
-    """A mask, layer name -> booleans of the weight's shape, as a bank holds it."""
+    """Packs a mask (layer name -> booleans of the weight's shape) for a bank."""
     packed = [pack(mask[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
     ones = tuple(int(popcount(bits.unsqueeze(0))[0]) for bits in packed)
     return MaskInfo(name, source, ones, dict(recipe or {})), packed
 
 
 def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
-    """The same mask with its bits coded, which takes long and is done once per mask."""
+    """The same mask with `coded` bytes. Coding is slow and done only once per mask."""
     info, packed = mask
     if info.coded is None:
         pairs = zip(packed, layers, strict=True)
@@ -72,14 +72,12 @@ def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
 
 @dataclass(frozen=True, repr=False)
 class Overlap:
-    """The Jaccard index |A∩B| / |A∪B| of a bank's masks, beside its value for independent masks.
-
-    Two empty masks have none: NaN.
+    """The Jaccard index |A∩B| / |A∪B| of each pair of masks of a bank; NaN for two empty masks.
 
     - `measured`: (N, N), over all layers together.
-    - `expected`: the same for independent masks with as many ones in each layer.
-    - `by_layer`, `expected_by_layer`: the same layer by layer, (layers, N, N).
-    - `names`: the masks, in the order of rows and columns.
+    - `expected`: (N, N), the value for independent masks with the same numbers of ones per layer.
+    - `by_layer`, `expected_by_layer`: (layers, N, N), the same for each layer.
+    - `names`: the names of the masks, in the order of rows and columns.
     """
 
     measured: Tensor
@@ -92,16 +90,16 @@ class Overlap:
 class MaskBank:
     """N named binary masks over the maskable layers of one backbone, one bit per weight.
 
-    A new bank is empty and grows by `append`, or by what a learner learns.
+    A new bank is empty. `append` adds a mask, and a learner adds the masks that it trains.
 
     - `layers`: the layers of the network, `backbone.layers`.
-    - `device`: where the bits lie.
+    - `device`: the device that holds the bits.
 
-    Attribute `trained_on`: the fingerprint of the weights on which the bank's trained masks were
-    trained, None if it has none. Raises InputError unless `layers` are layers.
+    The attribute `trained_on` is the fingerprint of the weights with which the bank's masks were
+    trained, or None without trained masks. Raises InputError unless `layers` are layers.
     """
 
-    # Autograd rejects tensors made in inference mode.
+    # Autograd rejects tensors made in inference mode, which the caller may be in.
     @torch.inference_mode(False)
     def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
         self.layers = checked_layers(layers)
@@ -143,7 +141,7 @@ class MaskBank:
         return self._position[name]
 
     def append(self, name: str, mask: Mapping[str, Tensor]) -> MaskInfo:
-        """Adds a mask, and returns what the bank knows of it. An error leaves the bank unchanged.
+        """Adds a mask and returns its `MaskInfo`. An error leaves the bank unchanged.
 
         - `name`: unique in the bank.
         - `mask`: layer name -> booleans of the weight's shape.
@@ -164,17 +162,17 @@ class MaskBank:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
         if len(self) == len(self._storage[0]):
             capacity = len(self) + max(1, len(self) // GROWTH)
-            # All masks move to larger storage: in all layers or, where memory runs out, in none.
+            # Allocate the larger storage of all layers first. If memory runs out, nothing changed.
             with torch.inference_mode(False):
                 pairs = [(old, old.new_zeros((capacity, *old.shape[1:]))) for old in self._storage]
                 for old, larger in pairs:
                     larger[: len(old)] = old
             self._storage = [larger for _, larger in pairs]
         for storage, bits in zip(self._storage, packed, strict=True):
-            # `.data` keeps the tensor's version. Otherwise autograd would refuse the backward pass
-            # of a thread that is learning from earlier rows.
+            # `.data` keeps the tensor's version counter. If it changed, autograd would refuse the
+            # backward pass of another thread that is learning from earlier rows.
             storage.data[len(self)] = bits
-        # The bits come first: a thread that reads meanwhile never sees a name without them.
+        # The name comes after the bits, so that no other thread sees a name without bits.
         self._position[info.name] = len(self)
         self._infos.append(info)
 
@@ -186,7 +184,7 @@ class MaskBank:
         return self._storage[layer][: len(self) if count is None else count]
 
     def packed(self, position: int) -> PackedMask:
-        """The mask at a position, as `adopt` takes it; the bits are not copied."""
+        """The mask at a position, in the form that `adopt` takes; the bits are not copied."""
         return self._infos[position], [storage[position] for storage in self._storage]
 
     def mask(self, name: str) -> dict[str, Tensor]:
@@ -206,13 +204,13 @@ class MaskBank:
         return moved
 
     def trained_with(self, backbone: Backbone) -> MaskBank:
-        """This bank, which knows from now on the weights that its trained masks belong to."""
+        """This bank, after setting `trained_on` to the backbone if it has trained masks."""
         if self.trained_on is None and any(info.source == "edge_popup" for info in self._infos):
             self.trained_on = backbone.fingerprint(backbone.weights)
         return self
 
     def check_network(self, backbone: Backbone) -> None:
-        """Raises InputError for other layers, and for other weights than `trained_on` says."""
+        """Raises InputError if the network has other layers, or other weights than `trained_on`."""
         if self.layers != backbone.layers:
             names = {layer.name for layer in {*self.layers} ^ {*backbone.layers}}
             line = f"the layers of the bank and the network differ in {min(names, default='order')}"
@@ -222,7 +220,7 @@ class MaskBank:
             raise InputError(f"{line}; give that network, or append them to a new MaskBank")
 
     def overlap(self) -> Overlap:
-        """Pairwise Jaccard overlap of all masks, with its expectation."""
+        """The Jaccard index of each pair of masks, and its value for independent masks."""
         if len(self) < 2:
             raise InputError(f"overlap compares at least two masks, got {len(self)}")
         shared, chance, total = [], [], []
@@ -241,7 +239,7 @@ class MaskBank:
 
 
 def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str, Tensor]:
-    """A mask, a `TrainedMask` or a mask of arrays, as tensors; it must cover `layers`."""
+    """A mask of tensors or arrays, or a `TrainedMask`, as tensors; it must cover `layers`."""
     mask = getattr(mask, "mask", mask)
     if not isinstance(mask, Mapping) or not mask:
         line = "a mask maps layer names to tensors of booleans, as bank.mask(name) does"
@@ -253,7 +251,7 @@ def checked_mask(mask: Any, layers: Collection[MaskableLayer] = ()) -> dict[str,
         raise InputError(f"{line}; it {'lacks' if odd[0] in shapes else 'has'} {odd[0]!r}")
     checked = {}
     for name, ones in mask.items():
-        # A copy: arrays that are read-only would give tensors that warn.
+        # Copied, because torch warns about tensors that share a read-only array.
         tensor = torch.from_numpy(ones.copy()) if isinstance(ones, np.ndarray) else ones
         kind = getattr(tensor, "dtype", type(ones).__name__)
         if kind != torch.bool:

@@ -1,10 +1,10 @@
 """Masks that are trained for one task, by edge-popup or by pruning, and the accuracy of any mask.
 
-Edge-popup (Ramanujan et al. 2020) makes a binary mask from trainable scores. A layer's mask keeps
-the weights with the highest scores, exactly the number that was asked for. The forward pass uses
-W ⊙ mask; the backward pass treats the mask as if it were the score itself (straight-through), so
-scores get the gradient grad ⊙ W; by "magnitude", times their sign. The paper names pruning as
-another way to make basis-masks ("Mask generation & edge-popup").
+Edge-popup (Ramanujan et al. 2020) trains a score for each weight. A layer's mask keeps a given
+number of weights, those with the highest scores. The forward pass uses W ⊙ mask. The backward pass
+treats the mask as if it were the score itself (straight-through), so scores get the gradient
+grad ⊙ W. If scores are ranked by "magnitude", the gradient is multiplied by their sign. The paper
+names pruning as another way to make masks ("Mask generation & edge-popup").
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ RULES: tuple[ScoreRule, ...] = get_args(ScoreRule)
 SAMPLE_SIZE = 4096
 BRACKET_HALF_WIDTH = 3.0  # in standard errors of the rank
 
-# LeNet-300-100 on permuted MNIST: at gain 1, Adam 0.01 gives 93.8%, 0.03 95.6% (by magnitude
-# 96.4%), 0.1 96.0%; at gain 2, 0.03 and 0.1 give 97.2 to 97.5%.
-# Batches of 64 take twice as long for no gain.
+# LeNet-300-100 on permuted MNIST, gain 1: lr 0.01 gives 93.8%, 0.03 95.6% (by magnitude 96.4%), 0.1
+# 96.0%. At gain 2, 0.03 and 0.1 give 97.2 to 97.5%. Batches of 64 take twice as long for no gain.
 POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
 PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.01, schedule="cosine", epochs=1, min_steps=300)
 
@@ -53,8 +52,8 @@ PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.01, schedule="cosine", epochs=1, 
 class PopupScores:
     """Trainable scores for some layers of a network: edge-popup (Ramanujan et al. 2020).
 
-    - `layers`, `ones`: the layers, and the number of ones in the mask of each.
-    - `score_rule`: whether the highest "score" or "magnitude" is kept.
+    - `layers`, `ones`: the layers, and the number of ones in the mask of each layer.
+    - `score_rule`: whether weights are ranked by their "score" or its "magnitude".
     - `tensors`: the scores, float32 of each layer's shape; the leaves to optimise.
 
     `weights` raises TrainingError for scores that became NaN.
@@ -85,14 +84,14 @@ class PopupScores:
         return cls(tuple(layers), tuple(ones), score_rule, scores)
 
     def weights(self, frozen: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Layer name -> W ⊙ mask, straight-through in the scores."""
+        """Layer name -> W ⊙ mask, with straight-through gradients for the scores."""
         return {
             layer.name: Popup.apply(score, frozen[layer.name], ones, self.score_rule)
             for layer, score, ones in zip(self.layers, self.tensors, self.ones, strict=True)
         }
 
     def masks(self) -> dict[str, Tensor]:
-        """Layer name -> booleans."""
+        """The masks of the present scores: layer name -> booleans."""
         return {
             layer.name: top_mask(score, ones, self.score_rule)
             for layer, score, ones in zip(self.layers, self.tensors, self.ones, strict=True)
@@ -101,14 +100,14 @@ class PopupScores:
 
 @dataclass(frozen=True)
 class TrainedMask:
-    """A mask, the scores it was cut from, and how the run ended; all tensors by layer name.
+    """The result of `train_mask`. Tensors are by layer name.
 
     - `mask`: booleans of the weights' shapes.
-    - `scores`: the trained scores.
+    - `scores`: the trained scores, from which the mask was made.
     - `initial`: the network's own weights.
-    - `fit`: how the run ended.
+    - `fit`: how the training ended.
     - `statistics`: norm statistics gathered in training, None if the network keeps none.
-    - `head`: the last layer trained beside the mask, if every task has its own, else {}.
+    - `head`: if every task has its own head, the one trained together with the mask; else {}.
     - `classes`: the task's classes, in the order of the outputs.
     """
 
@@ -121,7 +120,7 @@ class TrainedMask:
     classes: tuple[Label, ...] = ()
 
 
-# Gradients are on here, whatever mode the caller is in.
+# inference_mode(False) turns gradients on, whatever mode the caller is in.
 @torch.inference_mode(False)
 @clear_calls
 def train_mask(
@@ -135,21 +134,20 @@ def train_mask(
     seed: int = 0,
     progress: ProgressChoice = False,
 ) -> TrainedMask:
-    """A mask for one task, trained with edge-popup on the frozen network.
-
-    As Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?".
+    """Trains a mask for one task with edge-popup on the frozen network.
 
     - `data`: labelled examples, such as (X, y), in any form that a learner takes.
-    - `sparsity`: the share of zeros, in [0, 1).
-    - `allocation`: how zeros are spread over layers; "erdos_renyi" lets small layers keep more.
+    - `sparsity`: the fraction of zeros, in [0, 1).
+    - `allocation`: how ones are spread over layers: "erdos_renyi" (denser in small layers) or
+      "uniform" (equal density).
     - `score_rule`: whether weights are ranked by their "score" or its "magnitude". On permuted
       MNIST at gain 1 the magnitude gives 96.4%, the score 95.6%; at gain 2 the two are equal.
     - `recipe`: how scores are optimised.
-    - `seed`: draws the scores and the order of the data.
+    - `seed`: seed of the initial scores and the order of the data.
     - `progress`: whether to show a progress bar.
 
-    Raises InputError for data and settings that cannot be used, and TrainingError for a loss that
-    is not finite.
+    Raises InputError for invalid data or settings, and TrainingError for a loss that is not finite.
+    Source: Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?".
     """
     task, classes = training_task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
@@ -163,14 +161,14 @@ def train_mask(
 
 
 def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:
-    """Popup scores and the masked weights that they make; the result is the mask."""
+    """A `Trainable` of popup scores, whose weights are masked and whose result is the mask."""
     return Trainable(scores.tensors, lambda: (scores.weights(backbone.weights), 0.0), scores.masks)
 
 
 def training_task(
     backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: ProgressChoice
 ) -> tuple[TaskTraining, tuple[Label, ...]]:
-    """One task's data, ready to train masks or weights on, and its classes, sorted."""
+    """A `TaskTraining` to train masks or weights with, and the task's sorted classes."""
     check_kind("recipe", recipe, Recipe)
     examples, classes = training_examples(check_backbone(backbone), data)
     source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
@@ -180,11 +178,12 @@ def training_task(
 
 @dataclass(frozen=True)
 class PrunedMask:
-    """A mask found by pruning, and the weights that it was found with, all by layer name.
+    """The result of `prune`. Tensors are by layer name.
 
-    A lottery ticket is the mask over `initial`. The pruned network is the mask over `trained`.
+    A lottery ticket is the mask applied to `initial`. The pruned network is the mask applied to
+    `trained`.
 
-    - `trained`: the weights at the end of the last round, 0 where earlier rounds had pruned.
+    - `trained`: the weights at the end of the last round, 0 where earlier rounds pruned them.
     - the other fields as in `TrainedMask`; statistics are from the last round.
     """
 
@@ -209,16 +208,14 @@ def prune(
     seed: int = 0,
     progress: ProgressChoice = False,
 ) -> PrunedMask:
-    """A mask for one task by iterative magnitude pruning; the network itself stays as it is.
+    """Finds a mask for one task by iterative magnitude pruning; the network does not change.
 
-    As for lottery tickets (Frankle & Carbin 2019): each round trains the remaining weights from
-    their initial values and keeps the same share.
+    Each round trains the remaining weights from their initial values and keeps the same fraction
+    of them, as in the search for lottery tickets (Frankle & Carbin 2019).
 
-    - `rounds`: the last one reaches `sparsity`.
+    - `rounds`: the number of rounds; the last round reaches `sparsity`.
     - `recipe`: how weights are trained in each round.
-    - the other arguments as for `train_mask`.
-
-    Raises the errors of `train_mask`.
+    - other arguments and errors: as in `train_mask`.
     """
     task, classes = training_task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
@@ -230,7 +227,7 @@ def prune(
         trained, head = weights_under(mask, task, initial)
         for layer, count in zip(backbone.layers, ones, strict=True):
             keep = round(layer.numel * (count / layer.numel) ** (number / rounds))
-            # Pruned weights rank below every survivor, also below one that trained to zero.
+            # Pruned weights rank below all remaining ones, even those that trained to zero.
             ranked = torch.where(mask[layer.name], trained[layer.name].abs(), -1.0)
             mask[layer.name] = top_mask(ranked, keep, "score")
     return PrunedMask(mask, initial, trained, task.phase.statistics, head, classes)
@@ -239,7 +236,7 @@ def prune(
 def weights_under(
     mask: Mapping[str, Tensor], task: TaskTraining, initial: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The mask's weights, trained from `initial`, 0 elsewhere; and the task's own head."""
+    """Weights trained from `initial` under the mask, 0 elsewhere, and the task's own head."""
     weights = {name: value.clone().requires_grad_(True) for name, value in initial.items()}
 
     def masked() -> dict[str, Tensor]:
@@ -255,16 +252,16 @@ def weights_under(
 def accuracy(
     backbone: Backbone, masked: Any, data: Any, classes: Sequence[Label] | None = None
 ) -> float:
-    """The accuracy in [0, 1] of a mask over the network's own weights on a labelled task.
+    """The accuracy in [0, 1] of the network's own weights under a mask, on a labelled task.
 
-    - `masked`: layer name -> booleans, or what `train_mask` and `prune` return, whose head is used
-      too.
+    - `masked`: layer name -> booleans, or a result of `train_mask` or `prune`, with its head.
     - `data`: labelled examples.
-    - `classes`: the task's classes in the order of the outputs. Training results hold them; a plain
-      mask uses the data's sorted labels, if there is one per output of the network.
+    - `classes`: the task's classes in the order of the outputs. By default they come from the
+      training result; for a plain mask they are the sorted labels of the data, which must then
+      have a label for each output of the network.
 
-    Raises InputError for masks that do not fit, for a result of training on another network (its
-    `.mask` may be used on any), and where a head, statistics or classes are missing.
+    Raises InputError for masks that do not fit, for a result trained on another network (pass its
+    `.mask` instead), and if a head, statistics or classes are missing.
     """
     mask = checked_mask(masked, check_backbone(backbone).layers)
     origin, network = getattr(masked, "initial", backbone.weights), {}
@@ -283,7 +280,7 @@ def accuracy(
     if not known and len(order) < backbone.num_classes:
         line = f"the data show {len(order)} classes of {backbone.num_classes}; pass classes="
         raise InputError(f"{line} in the order of the outputs (train_mask sorts the labels)")
-    # A pruned mask has statistics of its trained weights, which are not scored here.
+    # The statistics of a pruned mask belong to its trained weights, which are not used here.
     statistics = None if isinstance(masked, PrunedMask) else getattr(masked, "statistics", None)
     if backbone.has_statistics and statistics is None:
         line = "the norms of this network keep statistics, which a mask alone does not have"
@@ -293,9 +290,9 @@ def accuracy(
 
 
 def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> Tensor:
-    """The mask that keeps exactly `ones` of the highest scores; booleans of the scores' shape.
+    """The mask that keeps exactly the `ones` highest scores; booleans of the scores' shape.
 
-    Among equal scores the earlier position wins, so that a mask is the same on every machine.
+    Among equal scores the earlier position wins, so that the mask is the same on every machine.
 
     - `score_rule`: "score" ranks the scores themselves, "magnitude" their absolute values.
 
@@ -305,7 +302,7 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
 
 
 class Popup(torch.autograd.Function):
-    """W ⊙ mask(scores), straight-through in the scores, all of one shape. Errors as `top_mask`."""
+    """W ⊙ mask(scores), with straight-through gradients for the scores. Raises as `top_mask`."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor:
@@ -315,14 +312,13 @@ class Popup(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
         weight, scores = ctx.saved_tensors
-        # Straight-through: the mask counts as what was ranked, the score or its magnitude.
         if scores is None:
             return grad * weight, None, None, None
         return scores.sign().mul_(weight).mul_(grad), None, None, None
 
 
 def _kept(scores: Tensor, ones: int, score_rule: ScoreRule) -> Tensor:
-    """The mask as ones and zeros in the scores' own dtype: a product with booleans takes longer."""
+    """The mask as ones and zeros in the scores' dtype: faster in a product than booleans."""
     check_choice("score_rule", score_rule, RULES)
     if not 0 <= ones <= scores.numel():
         raise InputError(f"cannot keep {ones} of {scores.numel()} weights")
@@ -333,25 +329,25 @@ def _kept(scores: Tensor, ones: int, score_rule: ScoreRule) -> Tensor:
         wide = torch.promote_types(flat.dtype, torch.float32)  # NumPy has no bfloat16
         threshold, reached = _kth_largest(flat.to(wide).numpy(), count)
     else:
-        ordered = flat.sort().values  # NaN last; `kthvalue` uses a small part of a GPU
+        ordered = flat.sort().values  # NaN last; `kthvalue` is slow on a GPU
         at_least = (flat >= ordered[-count]).sum() * ~ordered[-1].isnan()
-        # One transfer, since each waits for the GPU.
+        # Both numbers in one transfer, because each transfer waits for the GPU.
         threshold, found = torch.stack([ordered[-count].double(), at_least.double()]).tolist()
         reached = int(found)
     if not reached:
         raise TrainingError("edge-popup scores became NaN; lower the learning rate")
     if reached > ones:
         tied = (flat == threshold).nonzero().flatten()
-        flat[tied[ones - reached :]] = math.nan  # NaN is not kept
+        flat[tied[ones - reached :]] = math.nan  # the last tied scores; >= is False for NaN
     return ranked.ge_(threshold)
 
 
 def _kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
-    """The `count`-th largest value, and how many values reach it; 0 if any is NaN."""
+    """The `count`-th largest value, and the number of values >= it; (NaN, 0) if any is NaN."""
     if math.isnan(values.max()):
         return math.nan, 0
-    # Two values of an evenly spaced sample bracket it, so only values between them are partitioned:
-    # on a processor without AVX2 partitioning all takes up to eight times as long.
+    # Two values of an evenly spaced sample bracket the result, so that only the values between
+    # them have to be partitioned: without AVX2 this is up to eight times as fast.
     sample = np.sort(values[:: max(1, values.size // SAMPLE_SIZE)])
     share = count / values.size
     spread = BRACKET_HALF_WIDTH * math.sqrt(sample.size * share * (1 - share)) + 2
@@ -360,9 +356,9 @@ def _kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
     high = sample[min(sample.size - 1, math.ceil(place + spread))]
     higher = values > high
     above = int(np.count_nonzero(higher))
-    # Twice as fast as a boolean index.
+    # `flatnonzero` is twice as fast as a boolean index.
     inside = values[np.flatnonzero((values >= low) ^ higher)]
-    if not above < count <= above + inside.size:  # bracket missed it
+    if not above < count <= above + inside.size:  # the result is not in the bracket
         above, inside = 0, values
     place = inside.size + above - count
     kth = np.partition(inside, place)[place]

@@ -1,13 +1,13 @@
-"""Masks that are drawn, not trained.
+"""Masks that are drawn at random, not trained.
 
 | source | masks | what a store keeps |
 |---|---|---|
-| random | the asked number of ones in each layer, uniformly drawn | seeds |
-| disjoint | every weight in exactly one of them | seeds |
-| disjoint_kernels | the same, but the kernels of convolutions stay whole | seeds |
+| random | a given number of ones in each layer, at uniformly random positions | seeds |
+| disjoint | every weight is in exactly one mask | seeds |
+| disjoint_kernels | the same, but a kernel of a convolution is never divided | seeds |
 
-Draws use NumPy's Philox stream of integers, the same on every machine and version, because a store
-keeps nothing but the seeds.
+A store keeps only the seeds. So draws use NumPy's Philox stream of integers, which is the same on
+every machine and in every version.
 """
 
 import reprlib
@@ -34,12 +34,12 @@ SOURCES = ("random", "disjoint", "disjoint_kernels")
 def random_mask(
     layers: Sequence[MaskableLayer], ones: Sequence[int], seed: int, number: int = 0
 ) -> dict[str, Tensor]:
-    """One mask of the sequence that a seed starts, uniformly drawn.
+    """One random mask; a seed defines a sequence of masks.
 
     - `ones`: the exact number of ones in each layer.
-    - `number`: the mask's place in the sequence; it does not depend on how many others are drawn.
+    - `number`: the mask's position in the sequence. Other masks need not be drawn first.
 
-    Raises InputError for a bad seed, and for numbers of ones that the layers have no room for.
+    Raises InputError for a bad seed, and for more ones than a layer has weights.
     """
     mask, seed = {}, check_integer("seed", seed, 0, SEED_LIMIT)
     layers = checked_layers(layers)
@@ -48,8 +48,8 @@ def random_mask(
         raise InputError(f"ones must be a number for each of {len(layers)} layers, got {got}")
     for place, (layer, number_of_ones) in enumerate(zip(layers, ones, strict=True)):
         count = check_integer(f"ones in {layer.name}", number_of_ones, 0, layer.numel + 1)
-        # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
-        # and argpartition settles a tie the same way each time.
+        # The ones are at the `count` smallest keys. 64-bit keys are never equal in practice, and
+        # argpartition would treat equal keys the same way each time.
         keys = np.random.Philox(key=seed, counter=[0, 0, number, place]).random_raw(layer.numel)
         flat = np.zeros(layer.numel, dtype=bool)
         flat[np.argpartition(keys, count - 1)[:count]] = True
@@ -60,13 +60,13 @@ def random_mask(
 def disjoint_mask(
     layers: Sequence[MaskableLayer], count: int, seed: int, number: int, *, kernels: bool = False
 ) -> dict[str, Tensor]:
-    """One of `count` masks that share every layer's weights out among themselves at random.
+    """One of `count` masks that divide the weights of every layer among themselves at random.
 
-    Each weight is in exactly one of them, and their sizes differ by at most one. If a layer has
-    fewer weights than there are masks, the last masks have none of it.
+    Each weight is in exactly one mask. In a layer the sizes of masks differ by at most one; if it
+    has fewer weights than there are masks, the last masks get none.
 
-    - `count`, `number`: how many masks there are, and the mask's place among them.
-    - `kernels`: keeps the weights between an input and an output channel of a convolution together.
+    - `count`, `number`: the number of masks, and the position of this mask among them.
+    - `kernels`: keeps together the weights from one input to one output channel of a convolution.
 
     Raises InputError for a bad seed, and for a number that is not below the count.
     """
@@ -85,7 +85,7 @@ def disjoint_mask(
 def _shares(numel: int, count: int, seed: int, place: int) -> np.ndarray:
     """The number of the mask that each weight, or kernel, of a layer belongs to."""
     keys = np.random.Philox(key=seed, counter=[0, 1, count, place]).random_raw(numel)
-    # Stable, so that a tie among the keys is settled alike on every machine.
+    # A stable sort, so that equal keys have the same order on every machine.
     order = np.argsort(keys, kind="stable")
     shares = np.empty(numel, dtype=np.int32)
     shares[order] = np.arange(numel) % count
@@ -101,14 +101,14 @@ def draw_masks(
     seed: int = 0,
     source: str = "random",
 ) -> list[PackedMask]:
-    """Masks for a bank, named source-0, source-1, …, which are not added yet.
+    """Draws masks for a bank, named source-0, source-1, …, without adding them.
 
-    Numbers go on where the bank's masks of the same source stop.
+    Numbers continue after the bank's masks from the same source.
 
     - `sparsity`, `allocation`: see `random_bank`; disjoint masks ignore both.
     - `source`: "random", "disjoint" or "disjoint_kernels".
 
-    Raises InputError for an unknown source, and disjoint masks that the bank holds already.
+    Raises InputError for an unknown source, and for disjoint masks that the bank already has.
     """
     count = check_integer(f"the number of {source} masks", count, 1)
     seed = check_integer("seed", seed, 0, SEED_LIMIT)
@@ -148,15 +148,15 @@ def random_bank(
     """A new bank of random masks.
 
     - `layers`: the layers of the network, `backbone.layers`.
-    - `sparsity`: the share of zeros, in [0, 1).
-    - `allocation`: how ones are spread over layers, "erdos_renyi" or "uniform".
-    - `seed`: at least 0; the same masks on every machine.
-    - `device`: where the bits lie.
-    - `source`: "random" draws the positions of ones uniformly in each layer, the paper's "random
-      masks". "disjoint" ones share the weights out, whatever the sparsity, so that their sum is the
-      network itself; "disjoint_kernels" keeps the kernels of convolutions whole. Coefficients in
-      few bits do best with disjoint masks: on permuted MNIST 95.0% in 1.44 kB, with random ones of
-      density 0.1 94.8% in 1.53 kB.
+    - `sparsity`: the fraction of zeros, in [0, 1).
+    - `allocation`: how ones are spread over layers: "erdos_renyi" (denser in small layers) or
+      "uniform" (equal density).
+    - `seed`: an integer of at least 0. A seed gives the same masks on every machine.
+    - `device`: the device that holds the bits.
+    - `source`: "random" draws the positions of ones uniformly in each layer, as the paper does.
+      "disjoint" puts each weight into exactly one mask, whatever the sparsity. "disjoint_kernels"
+      does so with whole kernels of convolutions. Coefficients of few bits work best with disjoint
+      masks: on permuted MNIST 95.0% in 1.44 kB; random ones (density 0.1) 94.8% in 1.53 kB.
 
     Raises InputError for arguments out of range.
     """

@@ -1,8 +1,8 @@
 """Sparsity of masks, and how it is allocated to layers.
 
-Sparsity is the fraction of zeros, in [0, 1). `uniform` gives every layer the same share;
-`erdos_renyi` gives layer l a density proportional to (fan_in + fan_out) / numel, so that small
-layers (the head above all) keep more, with the total kept exact.
+Sparsity is the fraction of zeros, in [0, 1). "uniform" gives all layers the same sparsity.
+"erdos_renyi" gives a layer a density proportional to (fan_in + fan_out) / numel, so that small
+layers, such as the head, keep more of their weights. The total number of ones is exact.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def ones_per_layer(
 ) -> tuple[int, ...]:
     """The number of ones that a mask has in each layer, at least one per layer.
 
-    Under "erdos_renyi" their sum is exactly round((1 - sparsity) * weights). Raises InputError for
-    a sparsity outside [0, 1), an unknown allocation, and without layers.
+    With "erdos_renyi" the sum is exactly round((1 - sparsity) * weights). Raises InputError for a
+    sparsity outside [0, 1), for an unknown allocation, and without layers.
     """
     if not layers:
         line = "no layer but the last is left to mask, and each task learns its own last layer"
@@ -45,7 +45,7 @@ def ones_per_layer(
     if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)
     sizes = np.array([layer.numel for layer in layers])
-    # No layer keeps more than half, unless the sparsity asks for more than half of all weights.
+    # No layer keeps more than half of its weights, unless the mask keeps more than half of all.
     cap = DENSITY_CAP if density <= DENSITY_CAP else 1.0
     exact = sizes * _capped_densities(layers, sizes, density, cap)
     total = round(density * int(sizes.sum()))

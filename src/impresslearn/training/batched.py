@@ -1,10 +1,10 @@
-"""Several optimisations over one network side by side, in one loop.
+"""Trains several tasks over one network together, in one loop.
 
-On a CPU each network computes in turn, and what their steps have in common is done once: the
-optimiser, and the rounding and pricing of trained integers, small operations that cost a single
-task as much time as its network does. Every number is the same bit for bit as alone. On a GPU the
-stacked weights of all networks pass through `torch.vmap` where they can, and numbers are the same
-up to rounding.
+On a CPU the networks of the tasks compute one after another in each step. The small operations of
+all tasks (the optimiser, the rounding and pricing of integers) are done together, because they take
+a single task as long as its network does. The results are bit-identical to separate trainings. On a
+GPU the weights of all tasks are stacked and computed by `torch.vmap` if possible, and results are
+equal up to rounding.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,10 +29,10 @@ from impresslearn.training.loop import (
 )
 from impresslearn.training.progress import Progress, silent
 
-# Bytes that tasks side by side may take, approximately: many small networks fill a GPU.
+# The approximate bytes for tasks that train together: many small networks fill a GPU.
 MEMORY = 2 * 1024**3
-MOST_ON_CPU = 16  # more than this gain nothing on a CPU, and leave its cache
-# Copies of the weights in memory: stacked, with gradients, and about as much in activations.
+MOST_ON_CPU = 16  # more tasks than this are no faster on a CPU and do not fit in its cache
+# An estimate of memory in copies of the weights: stacked weights, gradients and activations.
 COPIES = 6
 STATES = 4  # a parameter, its gradient and two moments of Adam
 
@@ -46,12 +46,11 @@ def solve(
     batched: bool = False,
     progress: Progress = silent,
 ) -> Iterator[tuple[Key, Problem, FitResult]]:
-    """Solves problems over one network, each made when its turn comes.
+    """Solves the problem of each key over one network. A problem is made when its turn comes.
 
-    - problem: makes the problem of a key; all must have one recipe and one number of steps, and on
-      a GPU data of one size.
-    - batched: whether to solve up to `max_parallel_tasks` at a time, which `progress` shows
-      together.
+    - problem: makes the problem of a key. All problems must have the same recipe and number of
+      steps, and on a GPU data of the same size.
+    - batched: whether to solve up to `max_parallel_tasks` problems at a time, in one progress bar.
     """
     left = list(keys)
     most = max_parallel_tasks(problem(left[0])) if batched and len(left) > 1 else 1
@@ -67,8 +66,8 @@ def solve(
         except torch.OutOfMemoryError:
             most //= 2  # the estimate was too low; try half as many
             continue
-        except Exception:  # networks and data are the user's and may raise anything
-            # One by one says which of them fails, if any does: vmap refuses some networks.
+        except Exception:  # networks and data of the user may raise any error
+            # Solving one by one shows which problem fails, if any: vmap refuses some networks.
             most = 1
             continue
         for solved, result in zip(problems, results, strict=True):
@@ -76,9 +75,9 @@ def solve(
 
 
 def max_parallel_tasks(problem: Problem) -> int:
-    """How many problems like this one to solve at a time: what MEMORY holds, approximately.
+    """The number of problems like this one that fit approximately in MEMORY.
 
-    The problem itself cannot be solved any more: it has taken steps.
+    The given problem must not be solved afterwards, because it has taken a step.
     """
     training, trainable = problem
     with torch.no_grad():
@@ -94,13 +93,13 @@ def max_parallel_tasks(problem: Problem) -> int:
 
 
 def _graph_bytes(training: TaskTraining, trainable: Trainable) -> int:
-    """The bytes of a step of a problem on a CPU: what autograd keeps, and the parameters."""
+    """The bytes of a step on a CPU: the tensors that autograd keeps, and the parameters."""
     kept: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # a tensor itself would keep the graph that keeps it
+        return tensor.detach()  # the tensor itself would form a cycle with the graph
 
     generator = torch.Generator().manual_seed(0)
     size = training.recipe.batch_for(len(training.source))
@@ -109,12 +108,12 @@ def _graph_bytes(training: TaskTraining, trainable: Trainable) -> int:
         inputs, targets = next(iter(training.source.batches(size, generator)))
         weights, _ = trainable.step_weights()
         loss = training.loss(weights, inputs, targets)
-    del loss  # until now nothing that is kept was freed
+    del loss  # it kept all noted tensors alive until here
     return sum(kept.values()) + STATES * sum(leaf.nbytes for leaf in trainable.parameters)
 
 
 def stacks(device: torch.device) -> bool:
-    """Whether networks on a device compute as one stack: launching small kernels takes longer."""
+    """Whether tasks are stacked on a device. On a GPU many small kernels would be slower."""
     return device.type != "cpu"
 
 
@@ -133,14 +132,14 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
         quantized[0].join(quantized)
     source = _SideBySide(problems, draws)
     result = fit(parameters, losses, source, training.recipe, training.seed, progress)
-    for step_loss in step_losses:  # what gathers norm statistics is not stacked
+    for step_loss in step_losses:  # empty if stacked
         step_loss.end()
-    final_losses = result.final_losses or [result.final_loss] * len(problems)  # of no step
+    final_losses = result.final_losses or [result.final_loss] * len(problems)  # without steps
     return [FitResult(result.steps, loss) for loss in final_losses]
 
 
 class _Draws:
-    """torch's global random state, which dropout draws from, kept apart for each problem."""
+    """A separate copy for each problem of torch's global random state, which dropout uses."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self._states = []
@@ -150,7 +149,7 @@ class _Draws:
 
     @contextmanager
     def of(self, number: int) -> Iterator[None]:
-        """Draws continue where this problem's last draws ended."""
+        """In this context, random draws continue after the problem's last draws."""
         torch.default_generator.set_state(self._states[number])
         yield
         self._states[number] = torch.default_generator.get_state()
@@ -159,7 +158,7 @@ class _Draws:
 def _in_turn(
     step_losses: Sequence[StepLoss], draws: _Draws, inputs: Sequence[Any], targets: Sequence[Tensor]
 ) -> Tensor:
-    """The losses of all problems, each network computing in turn."""
+    """The losses of all problems, computed one after another."""
     losses = []
     for number, step_loss in enumerate(step_losses):
         with draws.of(number):
@@ -178,12 +177,12 @@ def _stacked(
         stacked[name] = torch.stack([weights[name] for weights in networks])
     cost = torch.stack([torch.as_tensor(cost, device=targets[0].device) for cost in costs])
     losses = torch.vmap(problems[0][0].loss)
-    # Their sum has the gradients of each: the problems share no parameter.
+    # The gradient of their sum is the gradient of each: the problems share no parameter.
     return losses(stacked, torch.stack(list(inputs)), torch.stack(list(targets))) + cost
 
 
 class _SideBySide:
-    """A batch of every problem at each step: a list of inputs and a list of targets."""
+    """The batches of all problems: in each step a list of inputs and a list of targets."""
 
     def __init__(self, problems: Sequence[Problem], draws: _Draws) -> None:
         self._trainings = [training for training, _ in problems]

@@ -1,4 +1,4 @@
-"""First-session adaptation: the whole network is trained once, before the first task."""
+"""First-session adaptation: trains the whole network once, before the first task."""
 
 import copy
 from typing import Any
@@ -14,7 +14,7 @@ from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, with_head
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-HEAD_RATE = 10.0  # the head starts from zeros, and learns faster than the pretrained weights
+HEAD_RATE = 10.0  # the head starts from zeros, so it learns faster than pretrained weights
 FIRST_SESSION_RECIPE = Recipe(
     optimizer="adamw",
     lr=0.0005,
@@ -37,21 +37,21 @@ def adapt_to(
     seed: int = 0,
     progress: ProgressChoice = "auto",
 ) -> Backbone:
-    """A network that was trained once on data like the tasks to come, and is frozen again.
+    """Trains a copy of a network once on data like the later tasks, and freezes it again.
 
-    Give the returned network to a learner before the first task. Its readouts are more accurate
-    and take no more bytes; a store keeps its weights once. On 60 classes of CIFAR-100 five epochs
-    raised linear probes of other classes by 4 to 6 points.
+    Pass the returned network to a new learner. Its readouts are then more accurate and need no more
+    bytes; a store keeps the network's weights once. Five epochs on 60 classes of CIFAR-100 raised
+    linear probes of other classes by 4 to 6 points.
 
-    - backbone: from `adapt`; it stays as it is.
+    - backbone: a network from `adapt`, which does not change.
     - data: labelled examples of many classes, in one data set, as in `learn_task`.
-    - recipe: of the training, AdamW at 0.0005 for 5 epochs; a small network takes 0.002 and 20.
-    - preprocessing: what raw inputs go through, as in `ImpressLearner`.
-    - seed: of the order of batches and the augmentation.
+    - recipe: by default AdamW at 0.0005 for 5 epochs; use 0.002 and 20 epochs for a small network.
+    - preprocessing: how raw inputs are prepared, as in `ImpressLearner`.
+    - seed: seed of the order of batches and the augmentation.
     - progress: as in `ImpressLearner`.
 
-    Embeddings stay frozen. Raises InputError for data that cannot be used, and TrainingError where
-    the training diverges. Source: Panos et al. 2023, as in RanPAC (McDonnell et al. 2023).
+    Embeddings stay frozen. Raises InputError for invalid data, and TrainingError if the training
+    diverges. Source: Panos et al. 2023, as in RanPAC (McDonnell et al. 2023).
     """
     recipe = FIRST_SESSION_RECIPE.changed(recipe)
     examples, classes = training_examples(check_backbone(backbone), data, preprocessing)
@@ -69,5 +69,5 @@ def adapt_to(
         for name, values in (backbone.parameters_of(copies) | (statistics or {})).items():
             tensors[name].copy_(values)
     vars(adapted)["pretrained"] = True
-    adapted._link()  # what it holds beside the tensors depends on their values
+    adapted._link()  # updates the attributes that depend on the tensors' values
     return adapted

@@ -1,6 +1,7 @@
 """The optimisation loop `fit`, its settings (`Recipe`), the training of a task, and objectives.
 
-A `TaskTraining` runs the loop for a `Trainable` on a task's batches: eqs. 1 and 2 of the paper.
+A `Trainable` is the numbers to optimise, and a `TaskTraining` the data and the network. Its method
+`fit` runs the loop with both: eqs. 1 and 2 of the paper.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LIMITS = {"lr": (1e-12, math.inf), "batch_fraction": (1e-12, 1.0), "label_smooth
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 CHECK_EVERY = 50
-# In these steps a gradient must reach every weight; gradients that are all 0 give a warning.
+# Within this number of steps a gradient must reach every weight, with a warning if it is always 0.
 WATCHED = 4
 SMALLEST_BATCH = 16
 
@@ -47,15 +48,15 @@ class Recipe:
     - optimizer: "adam", "adamw", "rmsprop" or "sgd".
     - lr: the peak learning rate.
     - schedule: "constant", or "cosine" to zero.
-    - momentum: of sgd and rmsprop, the first beta of adam; None for torch's default.
-    - weight_decay: the argument of torch's optimiser.
+    - momentum: for sgd and rmsprop, and the first beta of adam; None uses torch's default.
+    - weight_decay: passed to torch's optimiser.
     - epochs: passes over the data.
-    - min_steps: steps taken even if the epochs have fewer; few examples need more passes.
-    - batch_size: inputs per step.
-    - batch_fraction: the largest share of the data that a batch may be, though never under 16
-      inputs; lower it so that few examples give small batches.
-    - warmup_epochs: epochs of linear increase from zero.
-    - label_smoothing: the share of every label that counts for all classes alike, below 1.
+    - min_steps: the least number of steps, so that few examples get more passes.
+    - batch_size: the largest number of inputs per step.
+    - batch_fraction: the largest batch as a fraction of the data, but at least 16 inputs. Lower it
+      to train on few examples in small batches.
+    - warmup_epochs: epochs in which the learning rate rises linearly from zero.
+    - label_smoothing: the part of each target, below 1, that is spread equally over all classes.
     """
 
     optimizer: Optimizer = "adam"
@@ -76,7 +77,7 @@ class Recipe:
         for name in NUMBERS if self.momentum is None else (*NUMBERS, "momentum"):
             value = getattr(self, name)
             number = check_number(name, value, *LIMITS.get(name, (0.0, math.inf)))
-            # Integers stay ints: the cache of the benchmarks finds jobs by their text.
+            # Integers stay ints, because the cache of the benchmarks finds jobs by their text.
             checked[name] = int(value) if isinstance(value, Integral) else number
         vars(self).update(checked)
         check_choice("optimizer", self.optimizer, get_args(Optimizer))
@@ -85,9 +86,9 @@ class Recipe:
             raise InputError(f"momentum of {self.optimizer} must be below 1, got {self.momentum}")
 
     def changed(self, change: Recipe | Mapping[str, Any]) -> Recipe:
-        """This recipe with some entries changed, or another recipe in its place.
+        """This recipe with some entries changed; a `Recipe` is returned as it is.
 
-        Raises InputError for entries that a recipe does not have, naming close ones.
+        Raises InputError for unknown entries.
         """
         if isinstance(change, Recipe):
             return change
@@ -96,7 +97,7 @@ class Recipe:
         return replace(self, **change)
 
     def total_steps(self, examples: int) -> int:
-        """The steps of a training on this number of examples."""
+        """The number of steps of a training on this number of examples."""
         return max(self.min_steps, math.ceil(self.epochs * self.steps_per_epoch(examples)))
 
     def batch_for(self, examples: int) -> int:
@@ -104,11 +105,11 @@ class Recipe:
         return min(self.batch_size, max(SMALLEST_BATCH, int(examples * self.batch_fraction)))
 
     def steps_per_epoch(self, examples: int) -> int:
-        """Batches in one pass."""
+        """Batches in one pass over this number of examples."""
         return math.ceil(examples / self.batch_for(examples))
 
     def settings(self) -> dict[str, Any]:
-        """The recipe as plain values. Committed results have no label_smoothing of 0."""
+        """The recipe as plain values, without a label_smoothing of 0, as in committed results."""
         plain = asdict(self)
         if not self.label_smoothing:
             del plain["label_smoothing"]
@@ -117,9 +118,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class FitResult:
-    """How an optimisation ended: steps taken, and the mean loss over its last epoch (in nats).
+    """How a training ended: the number of steps, and the mean loss in nats over its last epoch.
 
-    final_losses: the same for each of several losses that were minimised together.
+    final_losses: the mean of each loss, if several were minimised together.
     """
 
     steps: int
@@ -135,10 +136,10 @@ def fit(
     seed: int,
     progress: Progress = silent,
 ) -> FitResult:
-    """Minimises `loss(inputs, targets)` over `parameters`, in place; the sum, if it gives several.
+    """Minimises `loss(inputs, targets)`, or the sum of several losses, over `parameters` in place.
 
-    - seed: draws the order of batches, the augmentation and, on the CPU, dropout; torch's global
-      random state stays as it was.
+    - seed: seed of the order of batches, the augmentation and, on the CPU, dropout. torch's global
+      random state is restored afterwards.
     - progress: advances once per step, and logs the loss and the learning rate.
 
     Raises TrainingError when the loss or a parameter becomes NaN or infinite.
@@ -163,7 +164,7 @@ def fit(
             optimizer.step()
             if step >= total - window:
                 recent.append(value.detach())
-            # Looking at a loss waits for the GPU, so it is looked at now and then only.
+            # Reading a loss waits for the GPU, so it is read only now and then.
             if step % CHECK_EVERY == 0 or step == total - 1:
                 mean = float(value.detach().mean())
                 if not math.isfinite(mean):
@@ -171,7 +172,7 @@ def fit(
                 if progress.write is not None:
                     progress.write(progress.title, step + 1, {"loss": mean, "learning_rate": rate})
             advance()
-    for parameter in parameters:  # the last step comes after the last look at a loss
+    for parameter in parameters:  # the last step follows the last check of the loss
         if not torch.isfinite(parameter).all():
             raise TrainingError(f"parameters became NaN or infinite; {advice}")
     losses = torch.stack(recent, dim=-1).reshape(-1, len(recent))
@@ -181,17 +182,16 @@ def fit(
 
 @dataclass(frozen=True)
 class Trainable:
-    """The numbers that a task trains, and the weights of the frozen network that they make.
+    """The numbers that a task trains, and how weights of the network are computed from them.
 
     - parameters: the leaves to optimise: popup scores, coefficients or a whole network.
-    - step_weights: returns the effective weights by layer name, as the parameters are now, and
-      their cost beside the mean cross-entropy (nats). Each call counts as one training step: the
-      price of bits may rise with it.
-    - result: returns the task's numbers in the end.
-    - quantized: `QuantizedParameters` that hold some of the leaves, or None. Tasks that train
-      side by side join theirs.
-    - fold: for gathered norm statistics and the task's frozen ones, changes the parameters so that
-      the network computes with the frozen ones as it did with the gathered ones.
+    - step_weights: returns the weights by name for the present parameters, and a cost in nats that
+      is added to the mean cross-entropy. Call it once per step: the price of bits may rise.
+    - result: returns the task's final numbers.
+    - fold: called with gathered norm statistics and the task's frozen ones. Changes the parameters
+      so that the network computes the same with the frozen statistics.
+    - quantized: the `QuantizedParameters` that hold some of the leaves, or None. Tasks that train
+      together join these objects.
     """
 
     parameters: Sequence[Tensor]
@@ -204,11 +204,11 @@ class Trainable:
 def with_head(
     trainable: Trainable, backbone: Backbone, num_classes: int, rate: float = 1.0
 ) -> Trainable:
-    """The same with the task's own head trained beside it, if tasks of the network have one.
+    """A `Trainable` that also trains the task's own head, if tasks of the network have one.
 
-    - rate: how much faster than the rest the head learns.
+    - rate: learning rate of the head, as a multiple of the rate of the other numbers.
 
-    The result becomes a pair: the result of `trainable`, and the head by parameter name, or {}.
+    Its result is a pair: the result of `trainable`, and the head by parameter name, or {}.
     """
     new = backbone.new_head(num_classes).items()
     head = {name: (values / rate).requires_grad_(True) for name, values in new}
@@ -232,12 +232,12 @@ def with_head(
 class TaskTraining:
     """A task to train on: its batches and recipe, the network, and the mode of its norms.
 
-    - source: batches with class indices.
-    - num_classes: the number of outputs that count.
-    - phase: the mode of norms, and the statistics that they gather.
+    - source: batches of inputs with class indices.
+    - num_classes: the number of the network's outputs that the task uses.
+    - phase: the mode of norms, and the statistics that they gather or use.
     - seed, progress: see `fit`.
-    - fold_after: the share of the steps in which batch norms normalise by the batch, in place of
-      their frozen statistics; the gathered ones are then folded into the trained scales and shifts.
+    - fold_after: the first fraction of the steps, in which batch norms use the statistics of the
+      batch. The gathered statistics are then folded into the trained scales and shifts.
     """
 
     backbone: Backbone
@@ -251,11 +251,11 @@ class TaskTraining:
 
     @property
     def folds(self) -> bool:
-        """Whether norm statistics are gathered and folded while training."""
+        """Whether norm statistics are gathered during training and then folded."""
         return self.fold_after > 0 and self.phase.mode == "frozen"
 
     def fit(self, trainable: Trainable) -> FitResult:
-        """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
+        """Minimises cross-entropy plus cost over the parameters. Raises as the function `fit`."""
         step_loss, source, recipe = StepLoss(self, trainable), self.source, self.recipe
         try:
             result = fit(trainable.parameters, step_loss, source, recipe, self.seed, self.progress)
@@ -276,12 +276,12 @@ class TaskTraining:
 
 
 class StepLoss:
-    """The loss of a task at each step of its training, and what has to be done between steps."""
+    """The loss of a task at each training step, with the checks and folding between the steps."""
 
     def __init__(self, training: TaskTraining, trainable: Trainable) -> None:
         self._training, self._gathering, self._trainable = training, training, trainable
         self._step = self._last = 0  # the last step in which norm statistics are gathered
-        self._reached: dict[str, list[Tensor]] = {}  # whether gradients of a weight were not 0
+        self._reached: dict[str, list[Tensor]] = {}  # per weight: was each gradient nonzero?
         self._frozen = training.phase.statistics or {}
         self._gathered = {name: values.clone() for name, values in self._frozen.items()}
         if trainable.fold and training.folds:
@@ -290,7 +290,7 @@ class StepLoss:
             self._gathering = replace(training, phase=TrainingPhase("train", self._gathered))
 
     def __call__(self, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
-        """Cross-entropy and cost of the next step."""
+        """Cross-entropy plus cost of the next step."""
         self._fold()
         training = self._gathering if self._step < self._last else self._training
         self._step += 1
@@ -299,7 +299,7 @@ class StepLoss:
             weights = dict(weights)
             for name, weight in weights.items():
                 if weight.requires_grad:
-                    # A node for each layer: if one operation makes several, all get a gradient.
+                    # A node per weight: an operation that makes several gives all a gradient.
                     weights[name] = weight.view_as(weight)
                     found = self._reached.setdefault(name, [])
                     weights[name].register_hook(partial(_note, found))
@@ -311,8 +311,8 @@ class StepLoss:
         return value
 
     def end(self) -> None:
-        """What has to be done after the last step."""
-        self._fold()  # where fold_after is 1
+        """Call this after the last step, for the final fold and check."""
+        self._fold()  # if fold_after is 1
         if self._step <= WATCHED:
             self._check_reached()
 
@@ -321,7 +321,7 @@ class StepLoss:
             self._trainable.fold(self._gathered, self._frozen)
 
     def _check_reached(self) -> None:
-        """Raises InputError for weights that no gradient reached, and warns of zeros."""
+        """Raises InputError for weights that no gradient reached; warns if all were 0."""
         backbone, reached = self._training.backbone, self._reached
         missing = [name for name, found in reached.items() if not found]
         still = [name for name, found in reached.items() if not any(found)]
@@ -344,17 +344,17 @@ class StepLoss:
 
 def _note(found: list[Tensor], gradient: Tensor | None) -> None:
     if gradient is not None:  # an autograd.Function may give none
-        found.append(gradient.detach().any())  # looking at it now would wait for the GPU
+        found.append(gradient.detach().any())  # a tensor: bool() would wait for the GPU
 
 
 def endless_batches(
     source: BatchSource, recipe: Recipe, generator: torch.Generator
 ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
-    """One epoch after another."""
+    """The batches of one epoch after another, without end."""
     size = recipe.batch_for(len(source))
     while True:
         for inputs, targets in source.batches(size, generator):
-            # A last batch of one has no batch statistics; it is skipped unless it is all there is.
+            # A last batch of one input has no batch statistics, so it is skipped if possible.
             if len(targets) > 1 or len(source) == 1 or size == 1:
                 yield inputs, targets
 
@@ -388,17 +388,18 @@ def entropies(logits: Tensor) -> Tensor:
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
-    """Mean entropy of predictions (..., n, K) to (...): the paper's objective without labels."""
+    """Mean entropy of predictions: (..., n, K) to (...). The paper's objective without labels."""
     return entropies(logits).mean(dim=-1)
 
 
 def information_maximisation(logits: Tensor, prior: float = 0.0) -> Tensor:
     """Mean entropy of the predictions minus the entropy of the mean prediction, in nats.
 
-    (..., n, K) to (...). The negative mutual information between input and prediction. Unlike
-    plain entropy it is not minimised by answering one class with confidence. prior: how
-    many uniform predictions are added to the mean, since few inputs say little about how often each
-    class is predicted. A batch of one without a prior falls back to the plain entropy.
+    (..., n, K) to (...). This is the negative mutual information between input and prediction.
+    Unlike the mean entropy, it is not minimal if one class is predicted with confidence for all
+    inputs. For one input without a prior the result is the entropy of its prediction.
+
+    - prior: number of uniform predictions added to the mean, to reduce the noise of few inputs.
     """
     examples, classes = logits.shape[-2:]
     if examples == 1 and not prior:
@@ -409,8 +410,8 @@ def information_maximisation(logits: Tensor, prior: float = 0.0) -> Tensor:
 
 
 def unit_norm_penalty(alphas: Sequence[Tensor]) -> Tensor:
-    """Σ_layers (Σ_t |α_t| - 1)², the penalty of eq. 2; alphas: (N,) or (N, units) a layer.
+    """Σ_layers (Σ_t |α_t| - 1)², the penalty of eq. 2; alphas: (N,) or (N, units) for each layer.
 
-    Squares are averaged over units, so that λ means the same for both granularities.
+    Squares are averaged over units, so that λ has the same effect for both granularities.
     """
     return torch.stack([(alpha.abs().sum(dim=0) - 1).square().mean() for alpha in alphas]).sum()

@@ -1,8 +1,8 @@
 """Progress of long work: a bar on standard error, or numbers for a log.
 
-A log is any function of (name, step, values): the training's title, such as "task rotated-30", the
-steps taken, and the loss (nats, with the price of bits) and the learning rate by name. A log for
-TensorBoard (Weights & Biases and MLflow take the same three lines):
+A log is a function of (name, step, values): the training's title, such as "task rotated-30", the
+number of steps, and a mapping with the loss (nats, including the price of bits) and the learning
+rate. This is a log for TensorBoard; Weights & Biases and MLflow need the same three lines:
 
     from torch.utils.tensorboard import SummaryWriter
     board = SummaryWriter("logs")
@@ -20,9 +20,9 @@ from typing import Any
 
 from impresslearn.errors import InputError, visible
 
-# A function of the training's title, the steps taken, and numbers by their names.
+# A function of the training's title, the number of steps, and numbers by name.
 Log = Callable[[str, int, dict[str, float]], Any]
-# True, False, "auto" (a bar if standard error is a terminal), or a log in their place.
+# Whether to show a bar: True, False or "auto" (if standard error is a terminal); or a log.
 ProgressChoice = bool | str | Log
 
 
@@ -30,9 +30,9 @@ ProgressChoice = bool | str | Log
 class Progress:
     """Reports the progress of some work.
 
-    - shown: whether a bar goes to standard error.
+    - shown: whether to show a bar on standard error.
     - title: the name of the work, in bars and logs.
-    - write: a log, if there is one; an exception that it raises ends the work.
+    - write: a log, or None; an exception that it raises ends the work.
     """
 
     shown: bool = False
@@ -40,12 +40,12 @@ class Progress:
     write: Log | None = None
 
     def titled(self, title: str) -> Progress:
-        """The same, with another title."""
+        """The same progress with another title."""
         return Progress(self.shown, title, self.write)
 
     @contextmanager
     def track(self, total: int) -> Iterator[Callable[[], None]]:
-        """Gives a function to call once a step."""
+        """Yields a function to call once per step."""
         if not self.shown:
             yield lambda: None
             return
@@ -53,7 +53,7 @@ class Progress:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         console, title = Console(stderr=True), visible(self.title)
-        name = TextColumn("{task.description}", markup=False)  # a name may have brackets
+        name = TextColumn("{task.description}", markup=False)  # brackets in a name are no markup
         with Progress(
             name, BarColumn(), TimeRemainingColumn(), console=console, transient=True
         ) as bar:
@@ -65,7 +65,7 @@ silent = Progress()
 
 
 def progress_for(choice: ProgressChoice) -> Progress:
-    """The progress of a setting. Raises InputError for anything but a `ProgressChoice`."""
+    """The `Progress` for a setting. Raises InputError for anything but a `ProgressChoice`."""
     if callable(choice):
         return Progress(write=choice)
     if choice == "auto":
