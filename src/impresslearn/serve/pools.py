@@ -1,4 +1,4 @@
-"""Bounded work for the server's threads, and counts of what it did."""
+"""`BoundedPool`: the server's threads, with a bounded queue. `Metrics`: counts for Prometheus."""
 
 import asyncio
 import logging
@@ -26,8 +26,8 @@ from impresslearn.inference.exhaustive import stopping
 
 logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-MOST_TOGETHER = 32  # requests; with more the first of them would wait long
-LOOK_SECONDS = 0.5  # how often a waiting request looks whether its client has gone
+MOST_TOGETHER = 32  # requests in one pass; with more, the first would wait long
+LOOK_SECONDS = 0.5  # how often a waiting request checks whether its client has disconnected
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -41,9 +41,9 @@ def _give_way() -> None:
 class BoundedPool:
     """Threads with a bounded queue.
 
-    - threads: requests that are computed at the same time.
-    - waiting: requests that may wait for them; further ones are answered 503 at once.
-    - in_background: whether other threads go first where processors are short.
+    - threads: how many requests are computed at the same time.
+    - waiting: how many requests may wait for a thread; further requests are answered 503 at once.
+    - in_background: whether these threads have a lower priority than others (on Linux).
     """
 
     def __init__(self, name: str, threads: int, waiting: int, in_background: bool = False) -> None:
@@ -54,7 +54,7 @@ class BoundedPool:
         self._taking = threading.Lock()
 
     async def run(self, request: Request, work: Callable[[], Any], answer: Any = None) -> Any:
-        """The result of work in a thread; once its client has gone it is not begun, or stopped."""
+        """The result of work in a thread. If the client disconnects, work is dropped or stopped."""
         if not self._free.acquire(blocking=False):
             line = "too many requests of this kind are waiting; ask again later"
             raise HTTPException(503, line, {"Retry-After": "1"})
@@ -70,29 +70,30 @@ class BoundedPool:
                     raise ClientDisconnect
             return waiter.result()
         finally:
-            gone.set()  # where it runs already
+            gone.set()  # stops work that is running
             waiter.cancel()
-            future.cancel()  # where another thread gave the answer, or nobody waits for it
+            future.cancel()  # if another thread gave the answer, or nobody waits for it
 
     async def run_together(
         self, request: Request, item: Any, alone: Callable[..., Any], together: Callable[..., Any]
     ) -> Any:
-        """As `run`, of what `alone` gives for the item.
+        """Like `run`, for work that `alone` or `together` does for an item.
 
-        `together` is for all items that wait: a result each, None for those to be computed alone.
+        A thread passes all waiting items to `together`, which gives one result per item. An item
+        whose result is None is then passed to `alone`.
         """
         answer: Future[Any] = Future()
         self._items.append((item, answer))
 
         def take() -> None:
-            stopping.set(self._ended.is_set)  # other clients wait for it, too
+            stopping.set(self._ended.is_set)  # one client's leaving must not stop it
             with self._taking:
                 count = min(len(self._items), MOST_TOGETHER)
                 taken = [self._items.popleft() for _ in range(count)]
             taken = [each for each in taken if each[1].set_running_or_notify_cancel()]
             results: list[Any] = [None] * len(taken)
             if len(taken) > 1:
-                with suppress(Exception):  # one by one says which of them fails
+                with suppress(Exception):  # computed one by one, only the faulty item fails
                     results = together([item for item, _ in taken])
             for result, (item, future) in zip(results, taken, strict=True):
                 try:
@@ -103,18 +104,18 @@ class BoundedPool:
         try:
             return await self.run(request, take, answer)
         finally:
-            answer.cancel()  # where no thread has taken it
+            answer.cancel()  # if no thread has taken it
 
     def shutdown(self) -> None:
-        """Drops what waits; inferences that run end after their present task."""
+        """Drops waiting requests; running inferences stop after their present task."""
         self._ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Metrics:
-    """Counts requests and their seconds; `text` is what Prometheus reads.
+    """Counts requests and their seconds; Prometheus reads them as `text`.
 
-    gauges: gives further numbers by name; a name that ends in "total" only ever grows.
+    gauges: a function that returns further numbers by name; names of counters end in "total".
     """
 
     def __init__(self, gauges: Callable[[], Mapping[str, float]]) -> None:
@@ -147,9 +148,9 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def counting(self, app: ASGIApp) -> ASGIApp:
-        """An application that counts and logs every HTTP request, and gives its answer an id.
+        """An application that counts and logs every HTTP request, and puts an id on its answer.
 
-        A client's own X-Request-ID is kept.
+        The id is the client's X-Request-ID, if there is one.
         """
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,7 +172,7 @@ class Metrics:
                 await app(scope, receive, noting)
             finally:
                 seconds = time.perf_counter() - started
-                # Wrong addresses are counted together.
+                # All unknown paths are counted together.
                 self.add(getattr(scope.get("route"), "path", "other"), status, seconds)
                 about = scope["method"], visible(scope["path"]), status, 1000 * seconds, number
                 task = visible(str(scope.get("task", "-")))[:80]
