@@ -1,6 +1,4 @@
-"""Methods with few numbers per task: combinations of random weights or earlier tasks' changes,
-pruned weights, or only biases and norms.
-"""
+"""Methods with few numbers per task: mixed random weights or changes, pruned weights, BitFit."""
 
 from __future__ import annotations
 

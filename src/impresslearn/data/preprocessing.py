@@ -62,8 +62,8 @@ class Prepared:
 class Preprocessing:
     """A shape, a scale and a normalisation of raw inputs, the same for all tasks of a learner.
 
-    - `shape`: the shape of one input. Flat inputs are folded to this shape, or inputs flattened to
-      it; sizes of 1 are added or removed; (h, w, c) becomes (c, h, w). None (default): unchanged.
+    - `shape`: the shape of one input. Inputs are folded or flattened to it; sizes of 1 are added or
+      removed; (h, w, c) becomes (c, h, w). None (default) leaves inputs as they are.
     - `mean`, `std`: at the end, mean is subtracted and the result divided by std. Each is one
       number, or one per channel (per column of flat inputs). 0 and 1 by default.
     - `size`: image files are resized so that the shorter side has this number of pixels, and

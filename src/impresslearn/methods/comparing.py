@@ -106,16 +106,16 @@ def compare(
 ) -> Comparison:
     """Evaluates methods on a stream, each over the same seeds.
 
-    - methods: label -> a class or function that makes the method, or a pair (it, its settings). It
-      is called with the settings, and with `seed` if it has this parameter or `**settings`. If
-      settings are lists, every combination of their values is a run
+    - methods: label -> maker, or label -> (maker, settings). A maker is a class or function that
+      makes the method. It is called with the settings, and with `seed` if it has this parameter or
+      `**settings`. If settings are lists, every combination of their values is tried
     - stream: a `Stream`, {task name: (train, test)}, or a function that takes a seed and returns a
       stream, so that each seed has its own order or its own tasks
     - seeds: the seeds, or their number n for the seeds 0 to n - 1; default 1. At least five seeds
       are needed for intervals and tests
-    - basis: the number of basis tasks, taken from the start of the stream: one number for all
-      methods (default 0), or label -> number (0 if left out). The tasks after the largest number
-      are the new tasks of every method
+    - basis: how many tasks at the start of the stream are basis tasks, learned by `learn_basis`:
+      one number for all methods (default 0), or label -> number (0 if left out). The tasks after
+      the largest number are the new tasks of every method
     - evaluate_on: the names of the new tasks. They then stay the same whatever `basis` is, and
       basis tasks are taken from the start of the other tasks
     - workers: the number of runs done at the same time, in as many processes; default 1

@@ -2,9 +2,9 @@
 
 A method is any object with the functions of `Method`, from this library or your own. It learns the
 tasks in turn. `evaluate` measures the accuracy on every task before the first task and after each
-task. The method is given the name of the task (Task-IL). `class_incremental` measures once, after
-all tasks, with the name (Task-IL) and without it. Without a name, a label may be any class of any
-task (Class-IL; van de Ven and Tolias 2019).
+task. Its predictions are given the name of the task (task-incremental, Task-IL). After all tasks,
+`class_incremental` measures accuracies with the name and without it. Without a name, a label may be
+any class of any task (class-incremental, Class-IL; van de Ven and Tolias 2019).
 
 Measures are computed from an accuracy matrix R. R[i][j] is the accuracy on task j after i tasks
 were learned. Tasks are counted from 0 in the order of learning, so row 0 is the state before any

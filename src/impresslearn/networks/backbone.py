@@ -167,7 +167,7 @@ class Backbone(ReadOnlySettings):
 
     @property
     def most_classes(self) -> int | None:
-        """The most classes that a task may have; None for no limit: every task has its own head."""
+        """The most classes of a task; None (no limit) if every task has its own head."""
         return self.num_classes if self.own_head is None else None
 
     @property
@@ -188,7 +188,7 @@ class Backbone(ReadOnlySettings):
     def small_parameters(
         self, kinds: Collection[TunedKind] = layers.TUNED
     ) -> tuple[tuple[SmallParameter, ...], ...]:
-        """The scales of norms, the shifts of norms, and the biases: a group per kind it has."""
+        """Scales of norms, shifts of norms, and biases: one group per kind that the network has."""
         return tuple(group for kind, group in self._small_groups if group and kind in kinds)
 
     def initial_statistics(self) -> dict[str, Tensor]:
@@ -293,7 +293,7 @@ class Backbone(ReadOnlySettings):
         return calls[0].flatten(1)
 
     def headed(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-        """Logits (n, K) from `features`, computed by the task's own head, a part of `weights`."""
+        """Logits (n, K) from `features`, by the task's own head, which is in `weights`."""
         assert self.own_head is not None
         weight, *bias = (weights[name] for name in self.own_head.shapes)
         return F.linear(features.to(weight.dtype), weight.flatten(1), *bias)

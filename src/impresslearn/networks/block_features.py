@@ -34,8 +34,8 @@ class BlockFeatures(nn.Module):
 
     - `network`: any module that `adapt` takes.
     - `example`: two or more inputs of the network; the first two must differ.
-    - `blocks`: names of the modules to read; by default all members of an `nn.Sequential` or
-      `nn.ModuleList` that hold several layers with weights.
+    - `blocks`: names of the modules to read. The default is every member of an `nn.Sequential` or
+      `nn.ModuleList`, if the member holds several layers with weights.
 
     Means leave out padding if an input is named `attention_mask`. Raises InputError for a network
     without blocks, an unknown name, a block that is not called or gives no batch (n, ...), and for

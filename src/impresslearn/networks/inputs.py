@@ -82,7 +82,7 @@ def training_examples(
 @torch.no_grad()
 @drawing(0)  # dropout must leave the caller's generators as they are
 def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
-    """Raises InputError for a network whose predictions for a task would not be reproducible.
+    """Raises InputError for a network with which a task could not be learned or repeated.
 
     Such a network changes in a pass, its rows depend on one another, or its outputs are not the
     logits of its head.

@@ -256,7 +256,7 @@ def create_app(
       application shuts down; tasks that other processes learn are served at once. A learner must
       not learn while it is served.
     - token: if given, requests need the header `Authorization: Bearer TOKEN`, except for /health,
-      /ready and /docs; by default everybody can send requests.
+      /ready and /docs; None (default) lets everybody send requests.
     - max_bytes: the largest body of a request; default 16 MiB (4096 inputs of 1024 float32 values).
 
     Raises InputError for a setting out of range, and StoreError if the store cannot be opened.
@@ -277,7 +277,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # A garbage collection stops all answers for 0.2 s: leave out objects that exist by now.
+        # Collecting all garbage stops answers for 0.2 s, so leave out objects that exist by now.
         thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
         gc.freeze()
         gc.set_threshold(COLLECT_EVERY)
@@ -387,7 +387,7 @@ def create_app(
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Answers 400 to headers without end and too many requests ahead; httptools has no limits."""
+    """Answers 400 to endless headers and too many pipelined requests; httptools has no limits."""
 
     _unread = 0  # bytes received since the last complete headers or part of a body
 

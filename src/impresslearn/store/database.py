@@ -216,8 +216,8 @@ class Database:
             if seen != self._seen:
                 self._seen, self._seen_at, self._settled = seen, time.monotonic(), False
             if not self._settled:
-                # SQLite notices commits, but not another file that was copied over this one. After
-                # SQLite has dropped its cached pages, it reads them from the file again.
+                # SQLite notices commits, but not another file that was copied over this one. So
+                # make it drop its cached pages: it then reads them from the file again.
                 connection.execute("PRAGMA shrink_memory")
                 self._settled = time.monotonic() - self._seen_at >= SETTLED
                 self._looks += 1
@@ -308,7 +308,7 @@ class Database:
 
     @contextmanager
     def decoding(self, what: str) -> Iterator[None]:
-        """Turns errors while stored content is decoded into StoreError; what: names the content."""
+        """Turns errors in decoding stored content into StoreError. what: the content's name."""
         try:
             yield
         except StoreError:

@@ -1,10 +1,11 @@
-"""`Store`: the bank, the tasks, and the norm statistics that tasks share, as they were committed.
+"""`Store`: what a learner has committed: masks (the bank), tasks, and shared norm statistics.
 
 A store is one SQLite database, in a file or in memory. Commits are atomic, and no later commit
 changes a stored mask or a stored version of a task. A learned task is committed only if its outputs
 on up to 512 training inputs are finite. The masks are also kept in memory, as packed bits on the
 network's device. A cache holds the effective weights of the tasks used last: the weights that the
-network computes with for a task.
+network computes with for a task. A readout is a task with a linear head over the features of one or
+more networks: the frozen network, and the network under each mask.
 """
 
 from __future__ import annotations
