@@ -73,8 +73,8 @@ class RanPAC(FeatureRival):
     """Ridge regression of one-hot labels on random features max(0, f W) (McDonnell et al. 2023).
 
     The ridge penalty (a share of the mean squared length) is the best on a held-out fifth of all
-    examples. The published code chooses it like this for each task. The adapter that the paper
-    trains before is left out.
+    examples; the published code chooses it like this for each task. The adapter that the paper
+    trains first is left out.
 
     - width: the number of random features (10,000 in the paper).
     """

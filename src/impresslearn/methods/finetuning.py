@@ -222,7 +222,7 @@ def lora(
     - backbone: the frozen network; every maskable layer gets a change
     - rank: r, default 4
     - precision: the precision of the stored factors, default "float32". They are rounded after
-      training, with one step per column (per factor for "coded"); rounded factors predict
+      training, with one step per column (per factor for "coded"); predictions use the result
     - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
 
     Raises InputError for settings out of range.
