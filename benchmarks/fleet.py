@@ -1,7 +1,7 @@
 """Simulates a night of learning on machines that are taken away: `python -m benchmarks.fleet`.
 
-Costs are from docs/scale.md, measured on one machine with two cores. Prices and interruptions
-are assumptions, which the options change.
+Learning times are from docs/scale.md, measured on one machine with two cores. Prices and the rate
+of interruptions are assumptions, which you can change by options.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-TASK_SECONDS = 0.0073  # of one core, for a readout of 64 features from 200 examples, all included
-CHUNK = 64  # tasks that are lost with a core at most
-START_SECONDS = 120.0  # until a new machine learns: boot, install, fetch the base
-CORES = 8  # of a machine
+TASK_SECONDS = 0.0073  # on one core, for a readout of 64 features from 200 examples, with all costs
+CHUNK = 64  # tasks that one core learns together, and loses if its machine is taken away
+START_SECONDS = 120.0  # before a new machine learns: boot, install, download the base
+CORES = 8  # per machine
 
 
 def night(tasks: int, machines: int, hours_between: float, seed: int = 0) -> tuple[float, float]:
-    """Hours until all tasks are learned, and machine-hours that were paid for.
+    """The hours until all tasks are learned, and the machine-hours to pay.
 
-    - hours_between: the mean time until a machine is taken away; a new one replaces it at once.
+    - hours_between: the mean time until a machine is taken away. A new machine replaces it at once.
     """
     draws = np.random.default_rng(seed)
     chunk_seconds = CHUNK * TASK_SECONDS
     left = -(-tasks // CHUNK)  # chunks
-    # The seconds at which each machine begins to learn, and at which it is taken away.
+    # The second in which each machine starts to learn, and the second in which it is taken away.
     begins = np.full(machines, START_SECONDS)
     ends = draws.exponential(3600 * hours_between, machines)
     finished = 0.0
     while left > 0:
         machine = int(ends.argmin())
         now = float(ends[machine])
-        # All machines learn until the next one is taken away.
+        # All machines learn until the next machine is taken away.
         done_by = begins + chunk_seconds * np.ceil(left / (machines * CORES))
         if done_by.max() <= now:
             finished = float(done_by.max())
             break
         learned = np.floor(np.clip(now - begins, 0, None) / chunk_seconds) * CORES
         left -= int(learned.sum())
-        # Chunks under way begin again on all machines, which is more than is lost.
+        # For simplicity all machines restart their present chunk; in fact only one machine does.
         begins = np.maximum(begins, now)
         begins[machine] = now + START_SECONDS
         ends[machine] = now + draws.exponential(3600 * hours_between)
@@ -49,7 +49,7 @@ def night(tasks: int, machines: int, hours_between: float, seed: int = 0) -> tup
 
 
 def main() -> None:
-    """Prints hours and costs by the number of machines, and draws the chart."""
+    """Prints hours and costs for several numbers of machines, and draws the chart."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--tasks", type=int, default=10_000_000)
     parser.add_argument("--hours-between", type=float, default=4.0, help="interruptions, a machine")

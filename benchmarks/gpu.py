@@ -1,4 +1,4 @@
-"""Speed on a GPU: kernels against a copy of memory, steps, and tasks a minute.
+"""Measures speed on a GPU: kernels compared with a memory copy, training steps, tasks per minute.
 
 `python -m benchmarks.gpu OUT.json` writes each figure as soon as it is measured.
 """
@@ -46,7 +46,7 @@ def milliseconds(action: Callable[[], object]) -> float:
 
 
 def copies() -> Iterator[Record]:
-    """A copy from device to device, and a launch that does next to nothing."""
+    """A copy from device to device, and the launch of a kernel with almost no work."""
     source = torch.empty(2**29, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     took = milliseconds(lambda: target.copy_(source))
@@ -55,7 +55,7 @@ def copies() -> Iterator[Record]:
 
 
 def kernels() -> Iterator[Record]:
-    """`mix` and `mask_sums` over all layers of a network, with the memory that they must touch."""
+    """`mix` and `mask_sums` over all layers of a network, and the bytes they must read or write."""
     for name, kind in NETWORKS.items():
         backbone = create_backbone(kind, 10, seed=0).to("cuda")
         for count in COUNTS:
@@ -75,7 +75,8 @@ def kernels() -> Iterator[Record]:
                 for each, weight in zip(bits, weights, strict=True):
                     implementation(each.device).mask_sums(each, weight, weight, True)
 
-            # Both read the masks once; one reads and writes weights, the other reads two of them.
+            # Both read the masks once. mix reads and writes weights; mask_sums reads two tensors of
+            # the weights' size.
             for kernel, action in (("mix", mixed), ("mask_sums", summed)):
                 took = milliseconds(action)
                 rate = (packed + 2 * floats) / took / 1e6
@@ -83,7 +84,7 @@ def kernels() -> Iterator[Record]:
 
 
 def steps() -> Iterator[Record]:
-    """Training steps of coefficients (N = 100) and of edge-popup, beside plain ones."""
+    """Training steps of coefficients (N = 100) and of edge-popup, compared with plain steps."""
     for name, shape in (("LeNet", (784,)), ("ResNet-18", (3, 32, 32))):
         backbone = create_backbone(NETWORKS[name], 10, seed=0).to("cuda")
         inputs, targets = speed.random_batch(BATCH, shape)
@@ -101,7 +102,7 @@ def steps() -> Iterator[Record]:
 
 
 def tasks() -> Iterator[Record]:
-    """Tasks a minute over LeNet with 20 random masks, side by side and one by one."""
+    """Tasks per minute over LeNet with 20 random masks, learned together and one by one."""
     rng = np.random.default_rng(0)
     for images, count, epochs in ((200, 512, 20), (200, 64, 20), (60_000, 8, 1)):
         inputs = rng.standard_normal((images, 784), dtype=np.float32)
@@ -122,7 +123,7 @@ def tasks() -> Iterator[Record]:
 
 
 def main() -> None:
-    """Measures everything, and writes what is there so far after each figure."""
+    """Measures everything, and writes all figures so far after each new one."""
     properties = torch.cuda.get_device_properties(0)
     record: Record = {"device": properties.name, "torch": torch.__version__}
     record["cuda"] = torch.version.cuda
@@ -135,7 +136,7 @@ def main() -> None:
                 rows.append(speed.rounded(row))
                 print(f"{time.perf_counter() - begun:6.1f} s", rows[-1], flush=True)
                 Path(sys.argv[1]).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        except (RuntimeError, ValueError) as error:  # the other figures are still worth having
+        except (RuntimeError, ValueError) as error:  # go on with the other figures
             print(f"{measure.__name__}: {error}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Jobs: the independent pieces of work that a target is made of, and the files of their results."""
+"""Jobs, the pieces of work of a target: runs them, and caches their results in files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from impresslearn.errors import NotLearnedWarning, TrainingError
 from impresslearn.files import write_file
 from impresslearn.methods.comparing import in_processes
 
-NAMED = ("task", "sparsity", "seed", "labels", "method")  # settings that errors name a job by
+NAMED = ("task", "sparsity", "seed", "labels", "method")  # settings by which errors name a job
 HERE = Path(__file__).parent
-# The code that results depend on.
+# The code on which results depend.
 SOURCES = (Path(impresslearn.__file__).parent, HERE / "work", HERE / "rivals", HERE / "streams")
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """Where a job runs: the folder of data sets, and the device."""
+    """The folder of data sets, and the device that a job runs on."""
 
     data: str = "data"
     device: str = "cpu"
@@ -39,8 +39,8 @@ class JobContext:
 class Outcome:
     """The result of a job.
 
-    - values: JSON values, finite
-    - blob: the mask or network of a job that trains one
+    - values: finite JSON values
+    - blob: the mask or network, if the job trains one
     - seconds: how long the job ran
     """
 
@@ -56,9 +56,9 @@ JobFunction = Callable[[Mapping[str, Any], Sequence[Outcome], JobContext], Outco
 class Job:
     """One piece of work, done by a function of `benchmarks.work`.
 
-    - function: takes the settings, the outcomes of `needs` in their order, and a `JobContext`
+    - function: takes the settings, the outcomes of `needs` in order, and a `JobContext`
     - settings: JSON values
-    - needs: jobs that run before this one
+    - needs: the jobs whose outcomes it needs, which run before it
     """
 
     function: JobFunction
@@ -68,7 +68,7 @@ class Job:
     @cached_property
     def key(self) -> str:
         """32 hex digits for the function's name, the settings and the keys of the needed jobs."""
-        # Equal jobs of several figures have one key, so that a mask is trained once.
+        # Equal jobs of different figures have the same key, so each mask is trained only once.
         needs = [need.key for need in self.needs]
         content = [self.function.__name__, dict(self.settings), needs]
         text = json.dumps(content, sort_keys=True, allow_nan=False)
@@ -83,8 +83,8 @@ class Job:
 class Cache:
     """A folder with one JSON file per finished job.
 
-    - folder: made when the first result is kept
-    - device: each device, version of torch and version of the code has a folder
+    - folder: created with the first result
+    - device: each device has its own sub-folder, for each version of torch and of the code
     """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
@@ -93,7 +93,7 @@ class Cache:
         self.folder = folder / f"torch-{torch_version}-{kind}-{source_hash()[:8]}"
 
     def load(self, job: Job) -> Outcome | None:
-        """The outcome of a job; None where there is none that can be read."""
+        """The outcome of a job; None if its file is missing or damaged."""
         try:
             content = json.loads(self._path(job).read_text(encoding="utf-8"))
             coded = content["blob"]
@@ -103,10 +103,10 @@ class Cache:
             return None
 
     def save(self, job: Job, outcome: Outcome) -> None:
-        """Keeps an outcome.
+        """Saves an outcome.
 
-        Raises TrainingError that names the job for a result that is not finite, and InputError
-        where the file cannot be written.
+        Raises TrainingError, which names the job, if a result is not finite, and InputError if the
+        file cannot be written.
         """
         content = {"job": str(job), "settings": dict(job.settings), **asdict(outcome)}
         if outcome.blob is not None:
@@ -126,7 +126,7 @@ class Cache:
 
 
 def source_hash() -> str:
-    """A hash of `SOURCES`: results of other code are not reused."""
+    """A hash of `SOURCES`, so that results of other code are not reused."""
     digest = hashlib.sha256()
     for folder in SOURCES:
         for path in sorted(folder.rglob("*.py")):
@@ -135,7 +135,7 @@ def source_hash() -> str:
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs and all that they need, each once, needed jobs first."""
+    """The jobs and all jobs that they need, each once, in an order in which they can run."""
     ordered: dict[str, Job] = {}
 
     def add(job: Job) -> None:
@@ -157,42 +157,43 @@ def run_jobs(
     backend: str = "loky",
     advance: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs the jobs, and the jobs that they need, unless cached, and saves their outcomes.
+    """Runs jobs and the jobs that they need, unless they are in the cache, and saves the outcomes.
 
-    - workers: jobs that run at the same time, by default one per core
-    - backend: "loky", processes of this machine, or "ray", a Ray cluster
+    - workers: the number of jobs that run at the same time; by default one per core
+    - backend: "loky" for processes on this machine, "ray" for a Ray cluster
     - advance: called after each job
 
-    Raises the error of a job; outcomes saved before it stay in the cache.
+    If a job raises an error, it is raised here; outcomes saved before stay in the cache.
     """
     waiting, workers = cache.missing(in_order(jobs)), workers or cpu_count()
-    # Joblib's Ray backend returns whole lists, so a killed run loses one batch of them.
+    # With Ray, joblib returns the results of a batch all at once. Run small batches, so that a
+    # killed run loses at most one batch.
     most = workers if backend == "ray" else len(waiting)
     while waiting:
         keys = {job.key for job in waiting}
-        # Jobs whose needs are done.
+        # Jobs whose needed jobs are done.
         ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)][:most]
-        # Needed outcomes travel with the job, so that machines need no common folder.
+        # Send the needed outcomes with the job, so that machines need no common folder.
         calls = ((job, list(map(cache.load, job.needs)), place) for job in ready)
         by_key = {job.key: job for job in ready}
         for key, outcome in in_processes(run_job, calls, workers, backend):
-            # Saved at once, so that a killed run loses only the jobs that are running.
+            # Save at once, so that a killed run loses only running jobs.
             cache.save(by_key[key], outcome)
             advance()
         waiting = [job for job in waiting if job.key not in by_key]
 
 
 def run_job(job: Job, needs: Sequence[Outcome], place: JobContext) -> tuple[str, Outcome]:
-    """Runs a job on one thread; returns its key, as jobs finish in any order, and its outcome.
+    """Runs a job on one thread. Returns its key (jobs finish in any order) and its outcome.
 
-    Raises what the job raises.
+    Raises the errors of the job.
     """
     started, threads = time.perf_counter(), torch.get_num_threads()
-    # One thread: the numbers must not depend on how many cores a machine has.
+    # Use one thread, because results must not depend on the number of cores.
     torch.set_num_threads(1)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotLearnedWarning)  # the record has every accuracy
+            warnings.simplefilter("ignore", NotLearnedWarning)  # the record shows it
             outcome = job.function(job.settings, needs, place)
     except TrainingError as error:
         raise TrainingError(f"{job}: {error}") from error

@@ -1,10 +1,13 @@
-"""Records: one JSON file per target with every measurement as a row, and what it was made with.
+"""Reads and writes records: one JSON file per target, with every measurement as a row.
 
-A record has target, scale, title, claim, data, settings, seeds; rows [{method, task, seed,
-accuracy, …}]; figures and tables, which say how `benchmarks.report` shows the rows; code, versions,
-hardware, seconds (of the run) and job_seconds (of all its jobs). An entry of rows with lists stands
-for one row per value. What people found in the results is in findings.json, written by hand:
-{target: {scale: text}}.
+A record has these keys:
+
+- target, scale, title, claim, data, settings, seeds: what was run.
+- rows: [{method, task, seed, accuracy, …}]. An entry with lists stands for one row per value.
+- figures, tables: how `benchmarks.report` shows the rows.
+- code, versions, hardware, seconds (of the run), job_seconds (of all its jobs).
+
+Conclusions from the results are written by hand in findings.json: {target: {scale: text}}.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from impresslearn.files import write_file
 FINDINGS = "findings.json"
 PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")
 KEYS = ("target", "scale", "title", "claim", "data", "rows", "figures", "tables")
-# What may differ between the rows of one entry, beside fractions.
+# Columns, besides fractions, that may differ between the rows of one entry.
 MEASURED = ("task", "bytes_per_task", "prediction_bytes")
 Record = dict[str, Any]
 Row = dict[str, Any]
@@ -38,7 +41,7 @@ Row = dict[str, Any]
 def read_record(path: Path) -> Record:
     """The record in a file, with one row per measurement.
 
-    Raises InputError that names the file, if it cannot be read or lacks an entry.
+    Raises InputError, which names the file, if it cannot be read or lacks a key.
     """
     record = _read_json(path)
     if not isinstance(record, dict) or any(key not in record for key in KEYS):
@@ -48,9 +51,9 @@ def read_record(path: Path) -> Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """All records of a folder by name, or the record in a file, with what was found in each.
+    """All records of a folder, sorted by name, or the record in a file, with their findings.
 
-    Raises InputError where there is none.
+    Raises InputError without a record.
     """
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     files = [file for file in files if file.name != FINDINGS]
@@ -69,7 +72,7 @@ def read_records(path: Path) -> list[Record]:
 def write_record(content: Mapping[str, Any], path: Path, device: str, job_seconds: float) -> None:
     """Writes a record in one step, with the code, versions and hardware of this process.
 
-    - content: from target to rows, and seconds
+    - content: all other keys of the record
     """
     record = {**content, "code": _code(), "versions": _versions(), "hardware": _hardware(device)}
     record["job_seconds"] = round(job_seconds, 1)
@@ -81,7 +84,7 @@ def write_record(content: Mapping[str, Any], path: Path, device: str, job_second
 
 
 def folded(rows: Sequence[Row]) -> Iterator[Row]:
-    """Entries for the rows: neighbours that differ in what was measured alone become lists."""
+    """Entries for rows: consecutive rows that differ only in measured values become lists."""
     for _, group in groupby(rows, _settings_of):
         same, entry = list(group), {}
         for key, first in same[0].items():
@@ -91,7 +94,7 @@ def folded(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def unfolded(entries: Sequence[Row]) -> Iterator[Row]:
-    """One row per measurement. Raises ValueError for lists of several lengths."""
+    """One row per measurement. Raises ValueError if lists of an entry differ in length."""
     for entry in entries:
         lists = {key: value for key, value in entry.items() if isinstance(value, list)}
         if not lists:
@@ -101,7 +104,7 @@ def unfolded(entries: Sequence[Row]) -> Iterator[Row]:
 
 
 def _settings_of(row: Row) -> list[tuple[str, Any]]:
-    """What the rows of one entry have in common."""
+    """The columns and values that all rows of one entry have in common."""
     common = []
     for key, value in row.items():
         varies = key in MEASURED or isinstance(value, float)
@@ -119,7 +122,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _code() -> dict[str, Any]:
-    """The commit, and whether files of the package differ from it; None outside a checkout."""
+    """The commit, and whether the package's files differ from it; None outside a checkout."""
     git, outputs = ["git", "-C", str(Path(impresslearn.__file__).parent)], []
     try:
         for words in (["rev-parse", "HEAD"], ["status", "--short", "."]):
@@ -140,7 +143,7 @@ def _versions() -> dict[str, str]:
 
 def _hardware(device: str) -> dict[str, Any]:
     processor = platform.processor()
-    with suppress(OSError):  # Linux alone has this file
+    with suppress(OSError):  # only Linux has this file
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 processor = line.partition(":")[2].strip()

@@ -1,10 +1,12 @@
-"""Figures and tables of records: pictures, and tables in text.
+"""Shows records: figures as pictures, and tables as text.
 
-A record says what it shows:
-- figures: kind (box, bar, line, heatmap), title, x, y, group, where; reference: rows that are drawn
-  as lines across, and chance; points: keys that make a point in place of x; log_x; order: of the
-  groups; names, settings: as in shown.toml; note: below the title; value, text: of a heatmap
-- tables: title, where, columns and values (means), or header and rows_verbatim
+A record defines its figures and tables by these keys:
+- figures: kind (box, bar, line, heatmap), title, x, y, group, where (which rows to use);
+  reference: rows that become a horizontal line; chance: the accuracy of guessing, also a line;
+  points: columns whose values make a point, in place of x; log_x: whether x is logarithmic;
+  order: the order of the groups; names, settings: as in shown.toml; note: a line below the title;
+  value, text: columns for the colour and the number in the cells of a heatmap
+- tables: title, where, columns and values (which become means), or header and rows_verbatim
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ from impresslearn.tables import format_value, kind_of, signed
 
 WIDTH = 660
 SHOWN = read_tables("shown.toml")
-# What a method looks like in every figure: its place among the colours and shapes.
+# A method has the same colour and shape in every figure: STYLES has its place among them.
 NAMES = SHOWN["names"]
 STYLES = {name: place for place, names in enumerate(SHOWN["styles"]) for name in names}
 Figure = Mapping[str, Any]
 
 
 def write_figures(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Every figure as TARGET-NUMBER-TITLE.svg."""
+    """Writes every figure as TARGET-NUMBER-TITLE.svg and returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for record in records:
@@ -57,13 +59,13 @@ def write_figures(records: Sequence[Record], folder: Path) -> list[Path]:
 
 
 def tables_text(record: Record) -> str:
-    """The record's title and tables."""
+    """The title and tables of a record as text."""
     lines = [f"# {record['title']}", record.get("finding", "")]
     return "\n\n".join([*filter(None, lines), *(table.text() for table in tables_of(record))])
 
 
 def charts_of(record: Record) -> list[Any]:
-    """The record's figures. Raises ImpressLearnError that names the figure without rows."""
+    """The figures of a record. Raises ImpressLearnError, which names it, for one without rows."""
     draw = {"box": _boxes, "bar": _bars, "line": _lines, "heatmap": _heatmap}
     frame, charts = pd.DataFrame(record["rows"]), []
     for figure in map(_titled, record["figures"]):
@@ -75,17 +77,17 @@ def charts_of(record: Record) -> list[Any]:
 
 
 def _titled(figure: Figure) -> Figure:
-    """The figure with its benchmark's name in words, and the accuracy of chance."""
+    """The figure with its benchmark's full name in the title, and the accuracy of guessing."""
     slug, colon, rest = figure["title"].partition(":")
     if not colon or slug not in SHOWN["benchmarks"]:
         return figure
-    # Boxes are of streams of five classes (CIFAR-100) or ten.
+    # Tasks in box plots have five classes (CIFAR-100) or ten.
     chance = {"chance": 0.2 if "cifar" in slug else 0.1} if figure["kind"] == "box" else {}
     return {**chance, **figure, "title": f"{SHOWN['benchmarks'][slug]}:{rest}"}
 
 
 def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
-    """Means over x, joined by lines unless `points` says what makes a point."""
+    """Means over x, joined by lines unless the figure has `points`."""
     x, y, group = figure["x"], figure["y"], figure["group"]
     keys = [group, *figure.get("points", [x])]
     inside, across, across_name = _split(figure, frame)
@@ -102,7 +104,7 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
         notes.append("steps: a method's best up to this size")
     if across is not None:
         notes.append(f"dashed: {across_name}")
-    # Where methods differ by shares of their errors, these are drawn.
+    # If accuracies are near 100%, an axis of errors shows the differences better.
     by_error = not joined and kind_of(y) == "fraction" and max(mark[y] for mark in marks) > 0.95
     chart = line_chart(
         marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
@@ -155,7 +157,7 @@ def _boxes(figure: Figure, frame: pd.DataFrame) -> Any:
 
 
 def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
-    """Means in the cells of two keys, with the number behind them that `text` names."""
+    """Means in the cells of two columns, each followed by the number that `text` names."""
     x, y, value, text = (figure[key] for key in ("x", "y", "value", "text"))
     rows = chosen(frame, figure.get("where", {}), [x, y, value])
     cells = []
@@ -180,7 +182,7 @@ def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
 
 
 def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, float | None, str]:
-    """The rows inside the figure; the mean of its reference, which has no place on x; its name."""
+    """The rows of the figure without its reference, the mean of the reference, and its name."""
     if "reference" not in figure:
         return frame, None, ""
     across = chosen(frame, {**figure.get("where", {}), **figure["reference"]}, [figure["y"]])
@@ -189,7 +191,7 @@ def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, float | N
 
 
 def _across(value: float, name: str) -> Any:
-    """A dashed line with its name at its right end."""
+    """A horizontal dashed line, with its name at the right end."""
     base = alt.Chart(alt.InlineData(values=[{"y": value, "name": name}])).encode(y="y:Q")
     words = base.mark_text(align="left", dx=4, color=COLOURS["muted"])
     rule = base.mark_rule(strokeDash=[5, 4], strokeWidth=1.5, color=COLOURS["muted"])
@@ -197,7 +199,7 @@ def _across(value: float, name: str) -> Any:
 
 
 def _side_by_side(marks: Sequence[Mapping[str, Any]], figure: Figure) -> Any:
-    """A layer of marks at places on x, the groups of a place beside each other."""
+    """A layer of marks over x; the groups at one place of x are side by side."""
     columns = list(dict.fromkeys(mark["x"] for mark in marks))
     names = list(dict.fromkeys(mark["group"] for mark in marks))
     order = [NAMES.get(name, name) for name in figure.get("order", ())]
@@ -220,7 +222,7 @@ def _up(field: str, figure: Figure, zero: bool = True) -> alt.Y:
 
 
 def _notes(marks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the intervals and points of a figure mean."""
+    """Notes that explain the intervals and points of a figure."""
     over = " or ".join(dict.fromkeys(mark["over"] for mark in marks))
     notes = ["one result each" if over == "1 row" else f"means over {over}"]
     if any("low" in mark for mark in marks):

@@ -1,6 +1,6 @@
-"""What `python -m benchmarks speed` measures: steps, whole epochs and tasks.
+"""The measurements of `python -m benchmarks speed`: training steps, whole epochs and tasks.
 
-Each figure is measured beside its reference in the same run.
+Each figure and its reference are measured in the same run.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from impresslearn.training.loop import Recipe
 MASKS = 100
 IMAGES, BATCH = 60_000, 128
 BLOCK = 5  # consecutive calls of an action
-SAMPLED_STEPS = 40  # of a reference whose whole epoch would take minutes
-LR = 1e-5  # so small that hundreds of repeats leave the numbers where they are
+SAMPLED_STEPS = 40  # steps to time of a reference whose whole epoch would take minutes
+LR = 1e-5  # so small that hundreds of repeats hardly change the numbers
 COST, SPEEDUP = "value / reference", "reference / value"
 Action = Callable[[], object]
 Record = dict[str, Any]
@@ -49,7 +49,7 @@ def measure(only: str | None = None, threads: int = 1) -> Iterator[Record]:
     """Yields a record for each figure as soon as it is measured.
 
     - only: one of `CASES`; by default all
-    - threads: of torch and the kernels; restored afterwards
+    - threads: the number of threads of torch and the kernels; restored afterwards
     """
     cases = CASES if only is None else [check_choice("the measurement", only, CASES)]
     before = torch.get_num_threads()
@@ -63,7 +63,7 @@ def measure(only: str | None = None, threads: int = 1) -> Iterator[Record]:
 
 
 def mix_steps() -> Iterator[Record]:
-    """A coefficient step against a plain training step, at N = 10 and 100."""
+    """A coefficient step compared with a plain training step, at N = 10 and 100."""
     backbone, batch = _lenet(), random_batch()
     for masks in (10, MASKS):
         step = coefficient_step(backbone, random_bank(backbone.layers, masks), batch)
@@ -72,7 +72,7 @@ def mix_steps() -> Iterator[Record]:
 
 
 def mix_references() -> Iterator[Record]:
-    """A coefficient step at N = 100 against the loop over float masks and the stacked product."""
+    """A coefficient step at N = 100 compared with a loop over float masks and a stacked product."""
     backbone, batch = _lenet(), random_batch()
     bank = random_bank(backbone.layers, MASKS)
     steps = [make(backbone, bank, batch) for make in (coefficient_step, loop_step, dense_step)]
@@ -82,7 +82,7 @@ def mix_references() -> Iterator[Record]:
 
 
 def popup_steps() -> Iterator[Record]:
-    """An edge-popup step against a plain training step, and against edge-popup with a sort."""
+    """An edge-popup step compared with a plain training step, and with edge-popup by sorting."""
     backbone, batch = _lenet(), random_batch()
     steps = [make(backbone, batch) for make in (popup_step, plain_step, sorted_popup_step)]
     (value, plain, sorting), n = minima(steps)
@@ -91,7 +91,7 @@ def popup_steps() -> Iterator[Record]:
 
 
 def inference() -> Iterator[Record]:
-    """One gradient over 100 superposed masks against a training step, and a warm prediction."""
+    """One gradient over 100 superposed masks compared with a training step; a warm prediction."""
     backbone, batch = _lenet(), random_batch()
     bank = random_bank(backbone.layers, MASKS)
     masks = [mixture_of(shares, bank.layers) for shares in torch.eye(MASKS)]
@@ -117,8 +117,8 @@ def inference() -> Iterator[Record]:
 
 def epochs() -> Iterator[Record]:
     """One epoch of 60,000 images, by coefficients at N = 100 and by edge-popup."""
-    # Ours runs whole. The loader and the step of the references, with images transformed one by
-    # one, would take minutes: they are timed on 40 batches and scaled to the epoch.
+    # This library's epochs run in full. The references transform images one by one and would take
+    # minutes, so their loader and steps are timed on 40 batches and scaled to an epoch.
     backbone, rng = _lenet(), np.random.default_rng(0)
     images = rng.integers(0, 256, (IMAGES, 28, 28), dtype=np.uint8)
     labels = rng.integers(0, 10, IMAGES)
@@ -127,7 +127,7 @@ def epochs() -> Iterator[Record]:
     order = torch.from_numpy(rng.permutation(784))
 
     def load() -> Tensor:
-        """A batch of images, transformed and permuted one at a time, as scripts do it."""
+        """A batch of images, transformed and permuted one by one, as usual training scripts do."""
         batch = []
         for image in images[rng.integers(0, IMAGES, BATCH)]:
             pixels = torch.from_numpy(image).float().div(255).sub(0.1307).div(0.3081)
@@ -149,15 +149,15 @@ def epochs() -> Iterator[Record]:
 
 
 def tasks() -> Iterator[Record]:
-    """Cost linear in N; the 2,000th task against the second."""
+    """Whether costs are linear in N; the 2,000th task compared with the second."""
     backbone, steps = _lenet(), []
     for masks in (20, 40, 220):
         bank = random_bank(backbone.layers, masks)
         steps.append(coefficient_step(backbone, bank, random_batch()))
     (at_20, at_40, at_220), n = minima(steps)
-    # 180 more masks against nine times 20 more: 1 is exactly linear.
+    # The cost of 180 more masks, divided by nine times the cost of 20 more: 1 if it is linear.
     yield _figure("linear_in_masks", at_220 - at_40, 9 * (at_40 - at_20), n)
-    # Two learners take turns, so that both meet the same noise.
+    # Two learners take turns, so that both have the same noise.
     data, once = random_batch(64), Recipe(epochs=1, batch_size=64)
     old, fresh = _learner(backbone, 10, once), _learner(backbone, 10, once)
     for number in range(2000):
@@ -172,7 +172,7 @@ def tasks() -> Iterator[Record]:
 
 
 def resnet_steps() -> Iterator[Record]:
-    """ResNet-18 of width 48, N = 10, batch 64: a coefficient step against a plain step."""
+    """ResNet-18 of width 48, N = 10, batch 64: a coefficient step compared with a plain step."""
     backbone = create_backbone("resnet18", 10, seed=0)
     batch = random_batch(64, (3, 32, 32))
     step = coefficient_step(backbone, random_bank(backbone.layers, 10), batch)
@@ -192,7 +192,7 @@ CASES: dict[str, Callable[[], Iterator[Record]]] = {
 
 
 def plain_step(backbone: Backbone, batch: Batch) -> Action:
-    """Forward, backward and fused Adam on all weights of the same network, as anyone trains it."""
+    """Ordinary training of the same network: forward, backward and fused Adam on all weights."""
     module, (inputs, targets) = copy.deepcopy(backbone.module).train(), batch
     module.requires_grad_(True)
     flat = inputs.flatten(1) if len(backbone.input_shape or ()) == 1 else inputs
@@ -200,14 +200,14 @@ def plain_step(backbone: Backbone, batch: Batch) -> Action:
 
 
 def coefficient_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
-    """Ours: what learning coefficients does at every step."""
+    """This library's step for learning coefficients."""
     alphas = _alphas(bank)
     weights = partial(mix, bank, backbone.weights, alphas)
     return _step_on(backbone, batch, alphas, weights)
 
 
 def loop_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
-    """The usual way: a Python loop over float masks for every layer."""
+    """The usual implementation: a Python loop over float masks for every layer."""
 
     def mixed(masks: Tensor, alpha: Tensor) -> Tensor:
         total = torch.zeros(masks.shape[1:])
@@ -219,7 +219,7 @@ def loop_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
 
 
 def dense_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
-    """A matrix-vector product over the stacked float masks of every layer."""
+    """Another implementation: a matrix-vector product over each layer's stacked float masks."""
 
     def mixed(masks: Tensor, alpha: Tensor) -> Tensor:
         return (alpha @ masks.flatten(1)).view(masks.shape[1:])
@@ -228,7 +228,7 @@ def dense_step(backbone: Backbone, bank: MaskBank, batch: Batch) -> Action:
 
 
 def _float_step(backbone: Backbone, bank: MaskBank, batch: Batch, mixed: Any) -> Action:
-    """A step that mixes each layer's masks, as floats, with its coefficients."""
+    """A step in which `mixed` combines each layer's float masks with its coefficients."""
     alphas, masks = _alphas(bank), {}
     for number, layer in enumerate(bank.layers):
         bits = unpack(bank.bits(number), layer.fan_in)
@@ -244,7 +244,7 @@ def _float_step(backbone: Backbone, bank: MaskBank, batch: Batch, mixed: Any) ->
 
 
 def popup_step(backbone: Backbone, batch: Batch) -> Action:
-    """Ours: what training a mask does at every step."""
+    """This library's step for training a mask."""
     ones = _ones(backbone)
     scores = PopupScores.create(backbone.layers, ones, 0, "magnitude", backbone.device)
     weights = partial(scores.weights, backbone.weights)
@@ -252,7 +252,7 @@ def popup_step(backbone: Backbone, batch: Batch) -> Action:
 
 
 def sorted_popup_step(backbone: Backbone, batch: Batch) -> Action:
-    """Edge-popup as its authors wrote it: a full sort of the scores for every layer and step."""
+    """Edge-popup as in its authors' code: a full sort of the scores for every layer and step."""
     ones = _ones(backbone)
     scores = PopupScores.create(backbone.layers, ones, 0, "magnitude").tensors
 
@@ -262,7 +262,7 @@ def sorted_popup_step(backbone: Backbone, batch: Batch) -> Action:
             ranked = score.abs()
             mask = torch.zeros(layer.numel)
             mask[ranked.detach().flatten().sort().indices[layer.numel - count :]] = 1
-            # Straight through: the gradient goes to the score, as if nothing were masked.
+            # Straight-through: the gradient goes to the score, as if nothing were masked.
             straight = mask.view(layer.shape) - ranked.detach() + ranked
             masked[layer.name] = backbone.weights[layer.name] * straight
         return masked
@@ -275,13 +275,13 @@ def minima(
 ) -> tuple[list[float], int]:
     """The shortest time in ms of each action, and the number of calls of each.
 
-    - seconds: how long they take turns altogether
-    - least: blocks of `BLOCK` calls at least; a first call is not counted
+    - seconds: for how long all actions together take turns
+    - least: the least number of blocks of `BLOCK` calls; the first call is not counted
     """
     for action in actions:
         action()
-    # In turn, in short blocks of consecutive calls as a training loop makes them. The minimum
-    # counts: on a machine that others use too, noise only ever adds time.
+    # Actions take turns, in short blocks of consecutive calls like in a training loop. The minimum
+    # is used, because on a shared machine noise only adds time.
     best = [float("inf")] * len(actions)
     rounds, started = 0, time.perf_counter()
     while rounds < least or time.perf_counter() - started < seconds:
@@ -294,7 +294,7 @@ def minima(
 def _figure(
     name: str, value: float, reference: float, n: int, meaning: str = COST, unit: str = "ms"
 ) -> Record:
-    """What was measured, as plain values of four digits; n: repeats behind it."""
+    """A measurement as plain values with four digits. n: the number of repeats."""
     ratio = value / reference if meaning == COST else reference / value
     numbers = {"value": value, "reference": reference, "ratio": ratio}
     how = {"threads": torch.get_num_threads(), "device": "cpu", "n": n}
@@ -302,14 +302,14 @@ def _figure(
 
 
 def rounded(record: Record) -> Record:
-    """The record with its floats at four digits."""
+    """The record with floats rounded to four digits."""
     return {key: float(f"{v:.4g}") if isinstance(v, float) else v for key, v in record.items()}
 
 
 def _step_on(
     backbone: Backbone, batch: Batch, parameters: list[Tensor], weights: Weights
 ) -> Action:
-    """A step through the frozen network with the weights that the parameters give."""
+    """A training step of parameters, through the frozen network with weights made from them."""
     phase, (inputs, targets) = TrainingPhase.begin(backbone), batch
 
     def loss() -> Tensor:
@@ -348,7 +348,7 @@ def _ones(backbone: Backbone) -> tuple[int, ...]:
 
 
 def random_batch(size: int = BATCH, shape: Sequence[int] = (784,)) -> Batch:
-    """Inputs and labels that mean nothing."""
+    """Random inputs and labels."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn((size, *shape), generator=generator)
     return inputs, torch.randint(0, 10, (size,), generator=generator)

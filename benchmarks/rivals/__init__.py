@@ -1,4 +1,4 @@
-"""Methods to compare with ImpressLearn, beside the ones of `impresslearn.methods`."""
+"""Methods to compare with ImpressLearn, in addition to those in `impresslearn.methods`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["METHODS", "BestMask", "SklearnClassifier", "bitfit", "create_method"
 
 
 def supsup(backbone: Backbone, *, recipe: Recipe, **settings: Any) -> SupSup:
-    """A mask per task, with the settings of the preset `default`."""
+    """SupSup (a mask per task) with the settings of the preset `default`."""
     return SupSup(backbone, **{**settings, "basis_recipe": recipe})
 
 
@@ -34,16 +34,16 @@ METHODS: dict[str, tuple[Callable[..., Any], Recipe]] = {
     "supsup": (supsup, preset("default").basis_recipe),
     "hybrid": (Hybrid, HYBRID_RECIPE),
     "finetune_separate": (FineTuning, FINETUNING_RECIPE),
-    # Rates are the best on held-out images. Of 0.003, 0.01 and 0.03: 60 steps on a task of
-    # CIFAR-100, over a ResNet-20.
+    # Learning rates are the best on held-out images. For bitfit: of 0.003, 0.01 and 0.03, in 60
+    # steps on a task of CIFAR-100 over a ResNet-20.
     "bitfit": (bitfit, _adam(0.03)),
     **{name: (partial(adapter, kind=name), _adam(kind.lr)) for name, kind in ADAPTERS.items()},
-    # One task of permuted MNIST, numbers coded: of 0.003, 0.01 and 0.03 after one epoch for PRANC
-    # (k = 300), those and 0.1 after three for NOLA (k = 200).
+    # On one task of permuted MNIST with coded numbers: for PRANC (k = 300) the best of 0.003, 0.01
+    # and 0.03 after one epoch; for NOLA (k = 200) the best of these and 0.1 after three epochs.
     "pranc": (pranc, _adam(0.03)),
     "nola": (nola, _adam(0.01)),
     "share": (share, _adam(0.001)),
-    # Better than 0.001 at sparsity 0.95 (97.7 against 96.8%), level with 0.01 at 0.98.
+    # Better than 0.001 at sparsity 0.95 (97.7 against 96.8%), and equal to 0.01 at 0.98.
     "pruned": (pruned, _adam(0.003)),
 }
 """Name -> what makes a method that trains networks, and its recipe."""
@@ -54,14 +54,14 @@ CLASSICAL = {"classifier": SklearnClassifier, "best_mask": BestMask}
 def create_method(
     name: str, backbone: Backbone, *, seed: int = 0, recipe: Any = (), **settings: Any
 ) -> Any:
-    """A method on a frozen network, with nothing learned and no progress shown.
+    """A method on a frozen network, which has learned nothing and prints no progress.
 
     - name: one of `METHODS`, or of `CLASSICAL`, which draw nothing and have no recipe
-    - seed: of all that the method draws
-    - recipe: a mapping of the entries that differ from the method's
-    - settings: of the method
+    - seed: the seed of everything that the method draws
+    - recipe: a mapping with the entries that differ from the method's own recipe
+    - settings: settings of the method
 
-    Raises InputError for an unknown name, and as the method does.
+    Raises InputError for an unknown name, and the errors of the method.
     """
     check_known("no method", name, [*METHODS, *CLASSICAL])
     check_backbone(backbone)

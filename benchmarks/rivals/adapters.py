@@ -1,19 +1,19 @@
-"""Adapters through PEFT: what parameter-efficient fine-tuning makes of a frozen network.
+"""Adapters of PEFT (parameter-efficient fine-tuning) as methods over a frozen network.
 
-| kind | what a task trains and keeps | its size |
+| kind | parameters that a task trains and keeps | setting of their number |
 |---|---|---|
 | lora | B (units, r) and A (r, fan-in), W + B A (Hu et al. 2022) | rank |
 | vera | b and d, W + diag(b) B diag(d) A (Kopiczko et al. 2024) | rank |
 | unilora | one vector, whose entries fill all B and A (Uni-LoRA, Li et al. 2025) | theta_d_length |
 | randlora | diagonals between n random pairs of factors (Albert et al. 2025) | n = width / rank |
-| vblora | vectors, and topk of them a piece of B and A (Li et al. 2024) | num_vectors, rank |
+| vblora | vectors; each piece of B and A mixes topk of them (Li et al. 2024) | num_vectors, rank |
 | fourierft | coefficients of the change's Fourier transform (Gao et al. 2024) | n_frequency |
-| bilora | LoRA's B and A at one bit a number (Jie et al. 2023) | rank |
+| bilora | LoRA's B and A with one bit per number (Jie et al. 2023) | rank |
 | lora_xs | R (r, r) between frozen singular vectors of W (Bałazy et al. 2024) | rank |
 | tinylora | u numbers for all layers, R = Σ v_i P_i (Morris et al. 2026) | u |
 
-Random factors, places and frequencies are redrawn from the seed and cost nothing. A convolution's
-kernels are a matrix (units, fan-in).
+Random factors, positions and frequencies are drawn again from the seed, so they cost no bytes. The
+kernel of a convolution counts as a matrix (units, fan-in).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from impresslearn.networks.layers import MASKABLE, MaskableLayer
 from impresslearn.streams.torchvision import import_extra
 from impresslearn.training.loop import Trainable, Weights
 
-LONGEST_VECTOR = 256  # of VB-LoRA's bank, as in its paper; else the widths' greatest divisor
-UNUSED = -1e9  # a logit of a vector that is not among the topk
-# Of factors that are learned as integers: the first step, as a share of their deviation at the
-# start, and how much faster than the learning rate says they move (which Adam allows).
+LONGEST_VECTOR = 256  # VB-LoRA's vectors: the widths' greatest divisor up to its paper's length
+UNUSED = -1e9  # the logit of a vector that is not among the topk
+# For factors that are learned as integers: the rounding step at the start, as a share of their
+# standard deviation (or for zeros), and a factor on the learning rate, which Adam allows.
 FIRST_STEP, FIRST_STEP_OF_ZEROS = 1.0, 0.2
 CODED_SPEED = 10.0
-# Of factors at one bit: half a standard normal's numbers are smaller, and where B starts.
+# For factors with one bit per number: the median magnitude of a standard normal, and B's start.
 ONE_BIT, FIRST_ONE_BIT = 0.6745, 0.001
 
 
@@ -52,14 +52,14 @@ ONE_BIT, FIRST_ONE_BIT = 0.6745, 0.001
 class AdapterKind:
     """One kind of adapter.
 
-    - config: the name of PEFT's class
-    - lr: of the default recipe, Adam at the best rate tried on one task of permuted MNIST
-    - settings: of PEFT, in place of its defaults
-    - rank: the default; None for kinds without a rank
-    - alpha: PEFT's name of the scale times rank, and the scale of the change
-    - seed: PEFT's name of the seed that redraws the random parts
-    - free: whether all entries of TinyLoRA's R are learned, which is LoRA-XS
-    - one_bit: whether factors are learned at one bit a number
+    - config: the name of PEFT's configuration class
+    - lr: Adam's learning rate in the default recipe, the best one on a task of permuted MNIST
+    - settings: settings of PEFT, in place of its defaults
+    - rank: the default rank; None for kinds without a rank
+    - alpha: the name of PEFT's setting for scale times rank, and the scale of the change
+    - seed: the name of PEFT's setting for the seed of the random parts
+    - free: whether all entries of TinyLoRA's R are learned; this is LoRA-XS
+    - one_bit: whether factors are learned with one bit per number
     """
 
     config: str
@@ -76,9 +76,9 @@ UNI_LORA = {"theta_d_length": 256, "init_theta_d_bound": 0.02}
 VB_LORA = {"num_vectors": 256, "topk": 2, "init_vector_bank_bound": 0.02, "init_logits_std": 0.1}
 TINY = {"u": 64, "weight_tying": 1.0}
 FOURIER = {"n_frequency": 256, "scaling": 150.0, "init_weights": True}
-# FourierFT learns more at higher rates, but its numbers then spread too widely for 15 levels (1,000
-# frequencies, 0.01, ten epochs: 93.0% in float32, 58.1% coded; at 0.003 89.5% coded). It starts at
-# no change, which is not PEFT's default: random coefficients cost it 17 points.
+# At higher rates FourierFT learns more, but its numbers then spread too widely for 15 levels (1,000
+# frequencies, ten epochs: 93.0% in float32 and 58.1% coded at 0.01; 89.5% coded at 0.003). It
+# starts without a change: PEFT's default, random coefficients, costs it 17 points.
 ADAPTERS: dict[str, AdapterKind] = {
     "lora": AdapterKind("LoraConfig", 0.01, {}, alpha=("lora_alpha", 2.0)),
     "vera": AdapterKind("VeraConfig", 0.05, {"d_initial": 0.1}, seed="projection_prng_key"),
@@ -114,13 +114,14 @@ def adapter(
     """Trains an adapter of PEFT for every task, on linear layers and convolutions.
 
     - kind: one of `ADAPTERS`
-    - rank: r, 4 by default (RandLoRA 32, of which more means fewer numbers)
-    - config: further settings by PEFT's names, such as num_vectors
-    - precision, largest: the trained numbers are rounded to it after training; the
-      network that predicts is the rounded one
-    - bit_price: of LoRA under "coded" alone: its factors are learned as integers, whose code
-      length is part of the loss at this price of a bit
-    - settings: of `FineTuning`
+    - rank: r; by default the kind's own rank or 4. For RandLoRA, a higher rank (default 32) means
+      fewer numbers
+    - config: further settings under PEFT's names, such as num_vectors
+    - precision, largest: after training, numbers are rounded to this precision, with integers up to
+      `largest`; predictions use the rounded numbers
+    - bit_price: only for LoRA with precision "coded": its factors are learned as integers, and the
+      loss includes their code length times this price per bit
+    - settings: settings of `FineTuning`
     """
     check_choice("kind", kind, ADAPTERS)
     chosen = ADAPTERS[kind]
@@ -151,10 +152,10 @@ def adapter(
 
 
 class _Changes(nn.Module):
-    """An adapted network as a module that gives the change of each layer's weights, by name.
+    """An adapted network as a module that returns the change of each layer's weights, by name.
 
-    - frozen: the weights that are changed
-    - by_unit: whether a change is (units, fan-in) also where a parameter is (fan-in, units)
+    - frozen: the weights to change
+    - by_unit: whether a change is (units, fan-in) even if the parameter is (fan-in, units)
     """
 
     def __init__(
@@ -176,16 +177,16 @@ class _Changes(nn.Module):
         return changes
 
     def added(self, values: Sequence[Tensor] | None = None) -> Weights:
-        """The changed weights; values: in place of the parameters that are trained."""
+        """The weights plus their changes. values: used in place of the trained parameters."""
         given = {} if values is None else dict(zip(self.trained, values, strict=True))
         changes = torch.func.functional_call(self, given, ())
         return {name: self._frozen[name] + change for name, change in changes.items()}
 
 
 def _priced(changes: _Changes, price: float) -> Trainable:
-    """LoRA's factors as integers whose code length is part of the loss.
+    """LoRA's factors, learned as integers whose code length is part of the loss.
 
-    - price: nats that a bit costs, divided by the number of examples
+    - price: the price of a bit in nats, divided by the number of examples
     """
     first, grids = list(changes.trained.values()), []
     for factor in first:
@@ -207,7 +208,7 @@ def _priced(changes: _Changes, price: float) -> Trainable:
 
 
 def _one_bit(changes: _Changes) -> Trainable:
-    """LoRA's factors, of which a task keeps signs, and of each factor its mean and deviation."""
+    """LoRA's factors with one bit per number: a task keeps signs, and a mean and std per factor."""
     factors = list(changes.trained.values())
 
     def kept() -> list[Tensor]:
@@ -216,7 +217,7 @@ def _one_bit(changes: _Changes) -> Trainable:
             mean, deviation = factor.mean(), factor.std()
             normal = (factor - mean) / (deviation + 1e-5)
             signs = torch.where(normal < 0, -ONE_BIT, ONE_BIT)
-            # Straight through: the gradient is the number's, as if it were not rounded.
+            # Straight-through: the gradient is as if the number were not rounded.
             values.append(mean + deviation * (normal + (signs - normal).detach()))
         return values
 
@@ -231,7 +232,7 @@ def _one_bit(changes: _Changes) -> Trainable:
 def _config(
     kind: AdapterKind, layers: Sequence[MaskableLayer], rank: int | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All settings of PEFT's configuration but the seed."""
+    """All settings of PEFT's configuration except the seed."""
     config = {**kind.settings, **given}
     if rank is not None and kind.rank is not None:
         config["r"] = rank
@@ -244,7 +245,7 @@ def _config(
         config.setdefault("vector_length", fitting[-1])
     if kind.free:
         config["u"] = config["r"] ** 2
-    if "n_frequency" in config:  # layers that have fewer weights train them all
+    if "n_frequency" in config:  # a layer with fewer weights trains all of them
         few = [layer for layer in layers if layer.numel < config["n_frequency"]]
         config["n_frequency_pattern"] = {_module(layer): layer.numel for layer in few}
     config["target_modules"] = "|".join(re.escape(_module(layer)) for layer in layers)
@@ -258,7 +259,7 @@ def _adapted(
     config: Mapping[str, Any],
     seed: int,
 ) -> nn.Module:
-    """A copy of the network with an adapter in each layer, from this seed."""
+    """A copy of the network with an adapter in each layer, drawn from the seed."""
     peft = import_extra("peft", "PEFT")
     settings = dict(config)
     if kind.seed:
@@ -277,7 +278,7 @@ def _adapted(
 
 
 def _as_matrices(network: nn.Module, layers: Sequence[MaskableLayer]) -> None:
-    """Puts linear layers in place of convolutions, which few kinds take; it gives changes alone."""
+    """Replaces convolutions, which few kinds take, by linear layers; only changes are computed."""
     for layer in layers:
         if len(layer.shape) > 2:
             linear = nn.Linear(layer.fan_in, layer.units, bias=False, device="meta")
@@ -287,7 +288,7 @@ def _as_matrices(network: nn.Module, layers: Sequence[MaskableLayer]) -> None:
 
 
 def _free(network: nn.Module, layers: Sequence[MaskableLayer]) -> None:
-    """Makes every entry of R a number of its own, and leaves the singular values to the inputs."""
+    """Makes every entry of R a separate number, and applies singular values only to the inputs."""
     for layer in layers:
         module: Any = network.get_submodule(_module(layer))
         left, right = module.tinylora_B["default"], module.tinylora_A["default"]
@@ -302,11 +303,11 @@ def _free(network: nn.Module, layers: Sequence[MaskableLayer]) -> None:
 def round_adapter(
     trained: Mapping[str, Tensor], precision: str, largest: int | None, config: Mapping[str, Any]
 ) -> int:
-    """Rounds an adapter's parameters in place to what is kept of them; its bytes."""
-    # Matrices lie around zero and are rounded column by column of r; vectors and RandLoRA's gamma
-    # are rounded around their middle. VB-LoRA keeps of its logits (…, num_vectors) the topk: their
-    # indices of log2(num_vectors) bits each, and how far all but the largest lie below it, which
-    # is what counts in a softmax.
+    """Rounds an adapter's parameters in place to the values that are kept; returns their bytes."""
+    # Matrices have values around zero, and are rounded with a step for each of their r columns.
+    # Vectors and RandLoRA's gamma are rounded around the middle of their range. Of VB-LoRA's logits
+    # (…, num_vectors) only the topk are kept: their indices, log2(num_vectors) bits each, and their
+    # differences from the largest, as a softmax depends only on differences.
     logits = [value for name, value in trained.items() if "vblora_logits" in name]
     around_zero, around_middle = [], []
     for name, value in trained.items():
@@ -339,15 +340,15 @@ def round_adapter(
 
 
 def _columns(name: str, values: Tensor) -> Tensor:
-    """A view (n, r) of a matrix; LoRA's A comes as (r, fan-in); vectors as they are."""
+    """A view (n, r) of a matrix, as LoRA's A is (r, fan-in); vectors are not changed."""
     flat = values if values.ndim == 1 else values.reshape(len(values), -1)
     return flat.t() if "lora_A" in name or "randlora_gamma" in name else flat
 
 
 def _is_adaptable(backbone: Backbone, layer: MaskableLayer) -> bool:
-    """PEFT adapts no grouped convolutions, packed projections of attention and embeddings."""
+    """False for grouped convolutions, packed attention projections and embeddings."""
     owner = backbone.module.get_submodule(layer.parameter.rpartition(".")[0])
-    if layer.part == "transposed":  # GPT-2's Conv1D is as good as a linear layer
+    if layer.part == "transposed":  # GPT-2's Conv1D counts as a linear layer
         return type(owner).__module__ == "transformers.pytorch_utils"
     return not layer.part and isinstance(owner, MASKABLE) and getattr(owner, "groups", 1) == 1
 

@@ -1,4 +1,4 @@
-"""Methods that train no network: a classifier of scikit-learn, or the best mask of a bank."""
+"""Methods without network training: a scikit-learn classifier, or the best mask of a bank."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ESTIMATORS = {
     "logistic_regression": partial(LogisticRegression, C=1.0, max_iter=1000),
     "svc": partial(SVC, C=10.0),
 }
-# What a fitted one predicts with, in float32; _gamma is the width of the kernel.
+# Attributes that a fitted classifier needs to predict, in float32; _gamma is the kernel's width.
 KEPT = {
     "logistic_regression": ("coef_", "intercept_"),
     "svc": ("support_vectors_", "n_support_", "dual_coef_", "intercept_", "_gamma"),
@@ -37,15 +37,15 @@ KEPT = {
 
 
 class SklearnClassifier:
-    """Fits a classifier of scikit-learn for every task.
+    """Fits a scikit-learn classifier for every task.
 
     - estimator: "logistic_regression", or "svc" with a Gaussian kernel and C = 10
-    - features: "inputs", flattened, or "backbone", what enters the head of the frozen network;
-      with a bank those under each of its masks, side by side; `Features` are taken as they are
+    - features: "inputs" for flattened inputs, or "backbone" for features of the frozen network
+      (with a bank: under each of its masks, side by side). `Features` are used as they are
     - precision: the numbers of a logistic regression are rounded to it after fitting
-    - C: of the estimator, in place of the default
-    - components: the number of principal components that are classified in place of the inputs;
-      all tasks share those of `learn_features`, or else of the first task
+    - C: the estimator's C, in place of the default
+    - components: if given, this number of principal components is classified in place of the
+      inputs. All tasks share the components of `learn_features`, or else of the first task
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SklearnClassifier:
         self._fitted: dict[str, Any] = {}
 
     def learn_features(self, *data: Any) -> None:
-        """Fits the principal components to the training inputs of these tasks."""
+        """Fits the principal components to the training inputs of several tasks."""
         tasks = [training_examples(self.backbone, each, None)[0] for each in data]
         values = np.concatenate([self._features(examples.inputs) for examples in tasks])
         self._projection = PCA(self._components, random_state=0).fit(values)
@@ -101,12 +101,12 @@ class SklearnClassifier:
         return float((self.predict(examples.inputs, task) == examples.labels).mean())
 
     def _columns(self, inputs: Tensor | Inputs) -> np.ndarray:
-        """(n, f) what is classified, float32."""
+        """The columns (n, f) float32 that the classifier reads: features or their components."""
         table = self._features(inputs)
         return table if self._projection is None else self._projection.transform(table)
 
     def _features(self, inputs: Tensor | Inputs) -> np.ndarray:
-        """(n, f) features of inputs, float32."""
+        """The features (n, f) float32 of inputs."""
         if isinstance(inputs, Features) or self.features == "inputs":
             inputs = inputs.values if isinstance(inputs, Features) else inputs
             return one_tensor(inputs).flatten(1).float().cpu().numpy()
@@ -120,12 +120,12 @@ class SklearnClassifier:
 
 
 def _round(fitted: LogisticRegression, precision: str) -> int:
-    """Rounds its numbers, with a step for each class (one for all under "coded"); their bytes."""
+    """Rounds the numbers with a step per class ("coded": one step); returns their bytes."""
     weights = torch.from_numpy(fitted.coef_).float()
     offsets = torch.from_numpy(fitted.intercept_).float()
     is_coded = precision == "coded"
     turned = weights if is_coded else weights.t()
-    # Coded positions by classes of rows and columns: many pixels say nothing.
+    # "coded" stores positions of non-zeros by row and column, as many pixels have only zeros.
     layout = TensorLayout("weights", tuple(turned.shape), sparse=is_coded)
     layouts = TensorLayout("offsets", tuple(offsets.shape), around_one=not is_coded), layout
     (offsets, turned), size = rounded_tensors([offsets, turned], precision, layouts)
@@ -135,9 +135,9 @@ def _round(fitted: LogisticRegression, precision: str) -> int:
 
 
 class BestMask(FineTuning):
-    """Every task is predicted with that mask of a bank which is right on most of its examples."""
+    """Predicts every task with the mask of a bank that is right on most of the task's examples."""
 
-    # Nothing is trained: it shows how far choosing a mask goes, without combining any.
+    # Nothing is trained: this shows how accurate a single mask is, without combining masks.
 
     def __init__(self, backbone: Backbone, bank: MaskBank) -> None:
         if not len(bank):
@@ -146,7 +146,7 @@ class BestMask(FineTuning):
         self.bank = bank
 
     def learn_task(self, name: str, data: Any) -> BestMask:
-        """Tries every mask on the examples; the first of equally good ones is kept."""
+        """Tries every mask on the examples; keeps the best (of equal ones the first)."""
         examples, classes = training_examples(self.backbone, data, None)
         source, best = to_batches(examples, classes, self.backbone.device), -1.0
         for mask in self.bank.names:

@@ -1,9 +1,9 @@
-"""Rivals of class-incremental learning over features that are computed once.
+"""Rivals in class-incremental learning, over features that are computed once.
 
-Each learns tasks in turn from `Features` and predicts among the classes of a task, or of all. The
-network is frozen in all of them, also in those that were published with a network that trains.
-`state_bytes` counts the float32 numbers that it keeps to learn on, `bytes` those that it predicts
-with; random numbers that a seed draws again do not count.
+Each rival learns tasks in turn from `Features`, and predicts among the classes of one task or of
+all tasks. The network is always frozen, even for rivals that were published with a network that is
+trained. `bytes` counts the float32 numbers needed to predict, `state_bytes` the numbers needed to
+learn further tasks. Random numbers that can be drawn again from a seed do not count.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch.nn import functional as F
 from impresslearn.data import Examples, Features
 
 PENALTIES = 10.0 ** np.arange(-5, 1)
-LENGTH = 8.0  # root mean square of centred features where a linear head is fitted, as in readouts
+LENGTH = 8.0  # centred features for a linear head have this root mean square, as in readouts
 
 
 class FeatureRival:
-    """What the rivals share: the classes of tasks, and labels by the largest score.
+    """The base class of the rivals: keeps the classes of tasks, and predicts the largest score.
 
-    Each has `add`, which learns from features (n, f) of new classes, and `scores`, (n, K) of all
-    classes. `seen` are the features and class indices of all tasks where a rival keeps them.
+    Each rival defines `add`, which learns from features (n, f) of new classes, and `scores`, which
+    returns (n, K) for all classes. Some keep in `seen` the features and class indices of all tasks.
     """
 
     def __init__(self) -> None:
@@ -44,19 +44,19 @@ class FeatureRival:
         self.add(_table(data.inputs), torch.from_numpy(targets + first))
 
     def predict(self, inputs: Features, task: str | None) -> np.ndarray:
-        """Labels (n,), of all classes without a task."""
+        """Labels (n,) among the task's classes; among all classes if task is None."""
         places = list(range(len(self.classes)) if task is None else self.tasks_[task])
         best = self.scores(_table(inputs))[:, places].argmax(dim=1)
         return np.asarray(self.classes)[np.asarray(places)[best.numpy()]]
 
     def everything(self) -> tuple[Tensor, Tensor]:
-        """What was seen, as one table and its class indices."""
+        """The features in `seen` as one table, and their class indices."""
         tables, targets = zip(*self.seen, strict=True)
         return torch.cat(tables), torch.cat(targets)
 
 
 class NearestMean(FeatureRival):
-    """The class with the nearest mean of features."""
+    """Predicts the class with the nearest mean of features."""
 
     means: Sequence[Tensor] | Tensor = ()
 
@@ -72,10 +72,11 @@ class NearestMean(FeatureRival):
 class RanPAC(FeatureRival):
     """Ridge regression of one-hot labels on random features max(0, f W) (McDonnell et al. 2023).
 
-    The penalty, a share of the mean squared length, is the best on the fifth of all examples that
-    is held out; published code chooses it so for each task. No adapter is trained first.
+    The ridge penalty (a share of the mean squared length) is the best on a held-out fifth of all
+    examples; the published code chooses it like this for each task. The adapter that the paper
+    trains first is left out.
 
-    - width: random features (10,000 as published).
+    - width: the number of random features (10,000 in the paper).
     """
 
     def __init__(self, width: int = 10_000) -> None:
@@ -83,7 +84,7 @@ class RanPAC(FeatureRival):
         self.width = width
 
     def add(self, table: Tensor, targets: Tensor) -> None:
-        # Examples stand for the Gram matrix of their random features, which gives the same weights.
+        # Keep examples in place of the Gram matrix of their random features: weights are the same.
         self.seen.append((self._random(table), targets))
         self.bytes = 4 * self.width * len(self.classes)
         self.state_bytes = self.bytes + 4 * self.width**2
@@ -117,9 +118,9 @@ class RanPAC(FeatureRival):
 
 
 class JointProbe(FeatureRival):
-    """Logistic regression on the examples of all tasks together, which keeps all features.
+    """Logistic regression on the examples of all tasks together; it keeps all features.
 
-    A rival that forgets nothing could reach its accuracy with a linear layer.
+    Its accuracy is what a linear layer could reach without forgetting.
     """
 
     def add(self, table: Tensor, targets: Tensor) -> None:
@@ -140,13 +141,13 @@ class JointProbe(FeatureRival):
 class FineTunedHead(FeatureRival):
     """A linear head that SGD trains on one task after another, so that it forgets.
 
-    The subclasses add what each method does about forgetting. Features are centred and scaled by
-    the first task. Rates and strengths were chosen on other classes of CIFAR-100.
+    Subclasses add a method against forgetting. Features are centred and scaled by the first task.
+    Learning rates and strengths were chosen on other classes of CIFAR-100.
     """
 
     EPOCHS, BATCH, RATE = 10, 32, 0.003
     head: Tensor | None = None  # (f + 1, K), with the biases
-    kept_numbers = 0  # beside the head
+    kept_numbers = 0  # in addition to the head
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,18 +177,21 @@ class FineTunedHead(FeatureRival):
         return self._rows(table) @ self.head
 
     def more(self, rows: Tensor, logits: Tensor) -> Tensor | float:
-        """What is added to the loss of a batch."""
+        """A term to add to the loss of a batch."""
         return 0.0
 
     def keep(self, rows: Tensor, targets: Tensor) -> None:
-        """Keeps what later tasks need of this one."""
+        """Keeps data of this task that later tasks need."""
 
     def _rows(self, table: Tensor) -> Tensor:
         return F.pad(self.scaled(table), (0, 1), value=1.0)
 
 
 class EWC(FineTunedHead):
-    """Changes cost their Fisher information (Kirkpatrick et al. 2017; summed: Schwarz 2018)."""
+    """EWC (Kirkpatrick et al. 2017): a penalty on changes, weighted by Fisher information.
+
+    Fisher information is summed over tasks (Schwarz et al. 2018).
+    """
 
     STRENGTH = 300.0
     fisher: Tensor | float = 0.0
@@ -198,7 +202,7 @@ class EWC(FineTunedHead):
         return self.STRENGTH / 2 * (self.fisher * change.square()).sum() if known else 0.0
 
     def keep(self, rows: Tensor, targets: Tensor) -> None:
-        # The gradient of an example is its features times its errors.
+        # The gradient of an example is the product of its features and its errors.
         errors = (rows @ self.head).softmax(dim=1) - F.one_hot(targets, len(self.classes))
         fisher = rows.square().T @ errors.square() / len(rows)
         fisher[:, : self.old.shape[1]] += self.fisher
@@ -206,7 +210,7 @@ class EWC(FineTunedHead):
 
 
 class LwF(FineTunedHead):
-    """On new examples the old classes keep the probabilities they had (Li and Hoiem 2016)."""
+    """LwF (Li and Hoiem 2016): keeps the old classes' former probabilities on new examples."""
 
     STRENGTH, TEMPERATURE = 10.0, 2.0
 
@@ -218,17 +222,17 @@ class LwF(FineTunedHead):
 
 
 class Replay(FineTunedHead):
-    """Each batch comes with one of kept examples, uniform among all seen (Chaudhry et al. 2019)."""
+    """Adds to each batch a batch of kept examples, a uniform sample (Chaudhry et al. 2019)."""
 
     BUFFER, LABELS, LOGITS = 500, 3.0, 0.0
-    buffer: Sequence[Tensor] = ()  # rows, labels, logits at the end of their task, priorities
+    buffer: Sequence[Tensor] = ()  # rows, labels, logits after learning their task, priorities
 
     def more(self, rows: Tensor, logits: Tensor) -> Tensor | float:
         if not self.buffer:
             return 0.0
         replayed, labels, _, _ = self._drawn()
         loss = self.LABELS * F.cross_entropy(replayed @ self.head, labels)
-        if self.LOGITS:  # classes that came after an example have none
+        if self.LOGITS:  # there are none for later classes
             replayed, _, before, _ = self._drawn()
             known = before.isfinite()
             apart = (replayed @ self.head)[:, : known.shape[1]] - before
@@ -254,7 +258,7 @@ class Replay(FineTunedHead):
 
 
 class DarkReplay(Replay):
-    """DER++: kept examples also keep the logits they had (Buzzega et al. 2020)."""
+    """DER++ (Buzzega et al. 2020): kept examples also keep their former logits."""
 
     LOGITS = 0.3
 
@@ -277,7 +281,7 @@ def _table(inputs: Any) -> Tensor:
 
 
 def _scaling(table: Tensor) -> Callable[[Tensor], Tensor]:
-    """Centres and scales features as a linear head takes them, by these."""
+    """A function that centres and scales features for a linear head, by the features in `table`."""
     mean = table.mean(dim=0)
     scale = LENGTH / (table - mean).square().sum(dim=1).mean().sqrt()
     return lambda features: (features - mean) * scale

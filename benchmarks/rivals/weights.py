@@ -1,4 +1,4 @@
-"""Weights of a task's own: made of random ones or earlier changes, pruned, or small ones alone."""
+"""Methods with few numbers per task: mixed random weights or changes, pruned weights, BitFit."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import TUNED, MaskableLayer
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
-# The shares of the steps after which all are pruned, and from which on weights are rounded.
+# After these shares of the training steps, pruning ends and rounding starts.
 PRUNED_BY, ROUNDED_FROM = 0.5, 0.7
 NOLA_RANK = 16
-TIMES = 50  # how often a run prunes and chooses steps of rounding
+TIMES = 50  # how often pruning and the choice of rounding steps are repeated in a run
 
 
 def pranc(backbone: Backbone, *, bases: int = 300, seed: int = 0, **settings: Any) -> FineTuning:
     """A network for every task as a linear combination of random networks.
 
-    - bases: how many networks, k, each drawn as He et al. (2015) do and held in float32 (k = 1,000
-      on LeNet-300-100: 1.06 GB). The frozen weights are not used; biases and norms are
-    - settings: precision and largest of `_coefficients`, and of `FineTuning`
+    - bases: k, the number of random networks, drawn as in He et al. (2015) and held in float32 (k =
+      1,000 on LeNet-300-100: 1.06 GB). Of the frozen network only biases and norms are used
+    - settings: precision and largest as in `_coefficients`, and settings of `FineTuning`
 
     Source: Nooralinejad et al. 2023.
     """
@@ -48,25 +48,25 @@ def pranc(backbone: Backbone, *, bases: int = 300, seed: int = 0, **settings: An
 
 
 def nola(backbone: Backbone, *, bases: int = 64, seed: int = 0, **settings: Any) -> FineTuning:
-    """The frozen network and, for every task, changes A B of rank 16 of seeded random factors.
+    """Changes A B of rank 16 for every task; A and B are combinations of seeded random factors.
 
-    The rank costs no bytes; a convolution's kernels are a matrix (units, fan-in).
+    The rank costs no bytes. The kernel of a convolution counts as a matrix (units, fan-in).
 
-    - bases: k, of each factor of each layer, so that a task has 2 k numbers per layer
-    - settings: see `pranc`
+    - bases: k, the number of random factors for A and for B: a task has 2 k numbers per layer
+    - settings: as in `pranc`
 
     Source: Koohpayegani et al. 2024.
     """
     layers = backbone.layers
     draws, factors = torch.Generator().manual_seed(seed), []
     for layer in layers:
-        # A product of two factors is then as large as a weight drawn with 1 / fan-in.
+        # With this scale, a product of two factors is as large as a weight of variance 1 / fan-in.
         scale = (NOLA_RANK * layer.fan_in) ** -0.25
         for side in ((layer.units, NOLA_RANK), (NOLA_RANK, layer.fan_in)):
             factors.append(_normal((bases, *side), scale, draws).to(backbone.device))
     start = []
     for row in _normal((len(layers), bases), bases**-0.5, draws):
-        # With one factor at zero a task starts from the frozen network.
+        # With one factor at zero, a task starts from the frozen network.
         start += [row, torch.zeros_like(row)]
 
     def weights(values: Sequence[Tensor]) -> Weights:
@@ -91,15 +91,16 @@ def share(
     seed: int = 0,
     **settings: Any,
 ) -> FineTuning:
-    """The frozen network and, for every task, changes in directions that earlier tasks' LoRA found.
+    """Changes for every task in the main directions of LoRA's changes for earlier tasks.
 
-    The directions stay as they are; the source's merging of new ones would change earlier tasks.
+    The directions are fixed. The paper also merges new directions, but this would change earlier
+    tasks.
 
-    - earlier: the data of earlier tasks, which LoRA learns at the rate of lora_lr
-    - count: k, main directions of a layer's outputs and inputs. A task has two matrices (k, rank)
-      of coefficients per layer, one of which starts at zero
-    - precision, largest: see `_coefficients`
-    - settings: of `FineTuning`
+    - earlier: the data of the earlier tasks, which LoRA learns with learning rate lora_lr
+    - count: k, the number of main directions of a layer's outputs, and of its inputs. A task has
+      two matrices (k, rank) of coefficients per layer, one of which starts at zero
+    - precision, largest: as in `_coefficients`
+    - settings: settings of `FineTuning`
 
     Source: Kaushik et al. 2026, arXiv 2602.06043.
     """
@@ -131,7 +132,7 @@ def share(
 
 
 def _main_directions(changes: Sequence[Tensor], rank: int, count: int) -> list[Tensor]:
-    """The main directions of outputs and of inputs of changes (units, fan-in) of some rank."""
+    """The main directions of the outputs and inputs of changes (units, fan-in), of rank `rank`."""
     sides: tuple[list[Tensor], list[Tensor]] = [], []
     for change in changes:
         left, sizes, right = torch.linalg.svd(change, full_matrices=False)
@@ -151,10 +152,10 @@ def _coefficients(
     largest: int | None = None,
     **settings: Any,
 ) -> FineTuning:
-    """Trains numbers from here for every task, and the weights that they make.
+    """Trains numbers for every task, from `start`; `weights_of` makes weights from them.
 
     - precision: the numbers are rounded to it after training
-    - largest: the largest integer under precision "coded", 7 by default
+    - largest: the largest integer with precision "coded", 7 by default
     """
 
     def make_trainable(_: int) -> Trainable:
@@ -165,7 +166,7 @@ def _coefficients(
 
 
 def _named(layers: Sequence[MaskableLayer], matrices: Sequence[Tensor]) -> Weights:
-    """Matrices of all layers as their weights."""
+    """Matrices of all layers as weights, by layer name and in the layer's shape."""
     pairs = zip(layers, matrices, strict=True)
     return {layer.name: matrix.reshape(layer.shape) for layer, matrix in pairs}
 
@@ -175,20 +176,20 @@ def _normal(shape: tuple[int, ...], deviation: float, draws: torch.Generator) ->
 
 
 def bitfit(backbone: Backbone, **settings: Any) -> FineTuning:
-    """Trains changes of biases and norms and a head for every task; the weights stay frozen.
+    """Trains changes of biases and norms, and a head, for every task; other weights stay frozen.
 
     - settings: as in `_coefficients`
 
     Raises InputError for a network without biases and norms. Source: Ben Zaken et al. 2022.
     """
     trained = {}
-    # BitFit has biases alone; convolutional networks have theirs in norms.
+    # BitFit trains only biases, but convolutional networks have theirs in norms.
     for group in check_backbone(backbone).small_parameters(TUNED):
         for parameter in group:
             trained[parameter.name] = backbone.small[parameter.name]
     if not trained:
         raise InputError(f"{backbone.name} has no biases and norms to tune")
-    # Where tasks share the head, each needs a copy of it: the last maskable layer.
+    # If tasks share the head (the last maskable layer), each task needs a copy of it.
     if backbone.own_head is None:
         name = backbone.layers[-1].name
         trained[name] = backbone.weights[name]
@@ -209,12 +210,12 @@ def pruned(
 ) -> FineTuning:
     """Trains all weights for every task and keeps the largest, rounded and coded.
 
-    - sparsity: as of trained masks, allocated by Erdős-Rényi
+    - sparsity: the share of zeros, allocated to layers by Erdős-Rényi as for trained masks
     - largest: a weight is one of 2 largest + 1 multiples of its layer's step
-    - recipe, settings: of `FineTuning`
+    - recipe, settings: as in `FineTuning`
 
-    Source: Zhu and Gupta 2017 for pruning bit by bit; Han et al. 2016 (deep compression) for the
-    whole multiples of a step, which are entropy-coded with their positions and signs.
+    Source: Zhu and Gupta 2017 for gradual pruning; Han et al. 2016 (deep compression) for integer
+    multiples of a step, which are entropy-coded with their positions and signs.
     """
     ones = tuple(ones_per_layer(check_backbone(backbone).layers, sparsity, "erdos_renyi"))
 
@@ -227,7 +228,7 @@ def pruned(
 
 
 class _Pruning:
-    """Copies of all weights under training, their masks and steps; one forward pass a step."""
+    """Copies of all weights that are trained, their masks, and their rounding steps."""
 
     def __init__(self, backbone: Backbone, ones: tuple[int, ...], largest: int, steps: int) -> None:
         self._layers, self._ones, self._largest = backbone.layers, ones, largest
@@ -252,12 +253,12 @@ class _Pruning:
         weights = self._left()
         for number, grid in enumerate(self._grids):
             weight = weights[number]
-            # Straight through: the gradient is the weight's, as if it were not rounded.
+            # Straight-through: the gradient is as if the weight were not rounded.
             weights[number] = weight + (self._rounded(weight, grid) - weight).detach()
         return _named(self._layers, weights), 0.0
 
     def result(self) -> tuple[Weights, int]:
-        """The weights that are kept, and their bytes."""
+        """The rounded weights, and their bytes."""
         self._prune(1.0)
         self._choose_grids()
         matrices, layouts = [], []
@@ -269,7 +270,7 @@ class _Pruning:
 
     @torch.no_grad()
     def _prune(self, progress: float) -> None:
-        """Masks the weights of least magnitude, most of them early; progress: 0 to 1."""
+        """Masks the weights of least magnitude, most of them early. progress: from 0 to 1."""
         for weight, mask, ones in zip(self.weights, self._masks, self._ones, strict=True):
             magnitude = (weight * mask).abs().flatten()
             left = ones + round((len(magnitude) - ones) * (1 - progress) ** 3)

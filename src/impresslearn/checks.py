@@ -1,7 +1,7 @@
-"""Checks of names, seeds, numbers and settings, made before any work is done.
+"""Checks names, seeds, numbers and settings before any work is done.
 
 Each check returns the value as a plain Python value, or raises InputError with one line that says
-what was expected and what it got.
+which value is expected and which was given.
 """
 
 import functools
@@ -24,14 +24,14 @@ import numpy as np
 from impresslearn.errors import FixedSettingError, InputError, MissingDependencyError, visible
 
 Call = TypeVar("Call", bound=Callable[..., Any])
-# Whether the caller set torch's default device, which is the CPU inside of the package.
+# Whether the caller has set torch's default device. Inside this package that device is the CPU.
 device_is_set: ContextVar[bool | None] = ContextVar("device_is_set", default=None)
 
 
 def clear_calls(call: Call) -> Call:
-    """The function, or the class with its public methods, with clear errors of wrong arguments.
+    """A decorator for a function, or a class with its public methods: clear errors for wrong calls.
 
-    Inside, torch's default device is the CPU.
+    During a call, torch's default device is the CPU.
     """
     if isinstance(call, type):
         for name, method in list(vars(call).items()):
@@ -44,9 +44,9 @@ def clear_calls(call: Call) -> Call:
     @functools.wraps(call)
     def checked(*given: Any, **named: Any) -> Any:
         try:
-            if device_is_set.get() is not None:  # a call from inside of the package
+            if device_is_set.get() is not None:  # a call from inside the package
                 return call(*given, **named)
-            torch: Any = sys.modules.get("torch")  # a command may do without it
+            torch: Any = sys.modules.get("torch")  # a command may not have imported it
             is_set = torch is not None and torch.get_default_device().type != "cpu"
             token = device_is_set.set(is_set)
             try:
@@ -56,7 +56,7 @@ def clear_calls(call: Call) -> Call:
                 device_is_set.reset(token)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next:
-                raise  # it began inside of the call
+                raise  # the error was raised inside the call
             place, line = call.__qualname__.removesuffix(".__init__"), str(error)
             parameters = inspect.signature(call).parameters
             takes = [name for name in parameters if name not in ("self", "cls")]
@@ -70,7 +70,7 @@ def clear_calls(call: Call) -> Call:
 
 
 class ReadOnlySettings:
-    """Public attributes are set once, by the constructor, and cannot be changed afterwards."""
+    """A base class whose public attributes cannot be changed after the constructor has set them."""
 
     _changeable = frozenset({"progress"})
 
@@ -78,7 +78,7 @@ class ReadOnlySettings:
         clear_calls(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # What was learned depends on the settings: a change would apply to only part of it.
+        # A changed setting would apply only to what is learned later.
         if not name.startswith("_") and name in self.__dict__ and name not in self._changeable:
             kind = type(self).__name__
             line = f"{name} of {kind} is fixed once it is made"
@@ -87,29 +87,29 @@ class ReadOnlySettings:
 
 
 def shown(value: Any) -> str:
-    """The value as Python writes it, on one line of at most 60 characters."""
+    """The repr of a value, on one line of at most 60 characters."""
     text = visible(repr(value))
     return text if len(text) <= 60 else f"{' '.join(repr(value).split())[:59]}…"
 
 
 def check_name(name: Any, what: str = "a task's name") -> str:
-    """The name, which must be a non-empty string that UTF-8 can write."""
+    """The name, which must be a non-empty string that UTF-8 can encode."""
     if not isinstance(name, str) or not name:
         is_data = isinstance(name, (tuple, list)) or hasattr(name, "shape")
         got = f"{type(name).__name__}; the name comes first" if is_data else shown(name)
         raise InputError(f"{what} must be a non-empty string, got {got}")
     if not encodable(name):
         raise InputError(f"{what} is no valid Unicode, which no file can keep: {name!r}")
-    return composed(str.__str__(name))  # a member of an enumeration becomes its value
+    return composed(str.__str__(name))  # turns a member of an enumeration into its value
 
 
 def composed(text: str) -> str:
-    """The text in Unicode's form NFC, so that "é" is one name however a program writes it."""
+    """The text in Unicode's form NFC, so that all ways to encode "é" give the same name."""
     return normalize("NFC", text)
 
 
 def encodable(text: str) -> bool:
-    """Whether UTF-8 can write a text, which it cannot for lone surrogates."""
+    """Whether UTF-8 can encode a text; it cannot encode lone surrogates."""
     return text.encode(errors="replace").decode() == text
 
 
@@ -134,15 +134,15 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
 
 
 def check_kind(name: str, value: Any, kind: type) -> None:
-    """Raises InputError for a value that is not an instance of the class."""
+    """Raises InputError if a value is not an instance of `kind`."""
     if not isinstance(value, kind):
         raise InputError(f"{name} must be of type {kind.__name__}, got {type(value).__name__}")
 
 
 def check_mapping(name: str, value: Any, entries: str, least: int = 1) -> None:
-    """Raises InputError unless value is a mapping with `least` entries or more.
+    """Raises InputError unless value is a mapping with at least `least` entries.
 
-    entries: the form of an entry, for the error.
+    entries: the form of a valid mapping, for the error.
     """
     if not isinstance(value, Mapping) or len(value) < least:
         got = "an empty one" if isinstance(value, Mapping) else type(value).__name__
@@ -150,12 +150,12 @@ def check_mapping(name: str, value: Any, entries: str, least: int = 1) -> None:
 
 
 def check_seed(seed: Any) -> int:
-    """The seed, which must be an integer of 64 bits, as torch takes."""
+    """The seed, which must be an integer of 64 bits, because torch takes such seeds."""
     return check_integer("seed", seed, -(2**63))
 
 
 def torch_seed(seed: int) -> int:
-    """A seed of 32 bits, because torch's CPU generator ignores all higher bits."""
+    """A seed of 32 bits for any seed, because torch's CPU generator ignores all higher bits."""
     return seed if 0 <= seed < 2**32 else zlib.crc32(str(seed).encode())
 
 
@@ -170,14 +170,14 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> Any:
     """The value, which must be one of the known strings."""
     if not isinstance(value, str) or value not in known:
         wanted = "one of " + ", ".join(known) if len(known) > 1 else repr(*known)
-        # Three similar words, such as int4, int5 and int8, are the list once more.
+        # Three similar words, such as int4, int5 and int8, would only repeat the list.
         hint = did_you_mean(value, known) if len(nearest(value, known)) < 3 else ""
         raise InputError(f"{name} must be {wanted}, got {shown(value)}{hint}")
     return str.__str__(value)
 
 
 def check_known(line: str, word: Any, known: Collection[str]) -> None:
-    """Raises InputError that starts with `line` and suggests similar words, unless it is known."""
+    """Raises InputError (`line`, then similar known words) if a word is not known."""
     if word not in known:
         hint = did_you_mean(word, known) or f"; choose from {', '.join(known)}"
         recipes = [name for name in known if "recipe" in name]
@@ -190,27 +190,27 @@ def check_known(line: str, word: Any, known: Collection[str]) -> None:
 
 
 def did_you_mean(word: Any, known: Collection[str]) -> str:
-    """ "; did you mean 'resnet18'?", or nothing if no known word is similar."""
+    """Text such as "; did you mean 'resnet18'?", or "" if no known word is similar."""
     close = nearest(word, known)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
-    """At most `count` known words that begin with the word, contain it, or look alike."""
+    """At most `count` known words that start with the word, contain it, or look similar."""
     text = str(word)[:100].casefold()
     folded = {other.casefold(): other for other in known}
     begun = [name for name in folded if text and name.startswith(text)]
     holding = [name for name in folded if len(text) > 2 and text in name]
-    # "basiss" is near "basis_recipe", but "start" is not a typing error for "sparsity".
+    # "basiss" is a typing error for "basis_recipe", but "start" is not one for "sparsity".
     stem = [name for name in folded if len(text) > 4 and text[:-1] in name]
     close = begun + holding or stem or get_close_matches(text, folded, n=count, cutoff=0.65)
     return [folded[name] for name in dict.fromkeys(close)][:count]
 
 
 def imported(module: str, line: str, extra: str) -> Any:
-    """A module that an extra installs.
+    """Imports a module that an extra of this package installs.
 
-    Raises MissingDependencyError where it is missing; line: how the message begins.
+    Raises MissingDependencyError if it is missing. line: the start of the error message.
     """
     try:
         return import_module(module)
@@ -220,7 +220,7 @@ def imported(module: str, line: str, extra: str) -> Any:
 
 
 def plain_json(value: Any, what: str) -> Any:
-    """A copy made of JSON values, with NumPy's numbers and arrays converted."""
+    """A copy that consists of JSON values; NumPy's numbers and arrays are converted."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=lambda x: x.tolist())
         text.encode()

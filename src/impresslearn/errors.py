@@ -1,8 +1,8 @@
-"""The errors that a caller may meet: one line each, saying what was expected and what came.
+"""The errors of this library. Each has a message of one line.
 
-They derive from the built-in error of the same meaning, so `except ValueError` works too; the
-command line prints the line and exits with the class's `exit_status`. A label or a file's name may
-hold anything: all that is shown goes through `visible`.
+They derive from the built-in error with the same meaning, so `except ValueError` works too. The
+command line prints the message and exits with the class's `exit_status`. Labels and file names may
+contain control characters, so messages are passed through `visible`.
 """
 
 import sys
@@ -13,7 +13,7 @@ from unicodedata import category
 
 
 class ImpressLearnError(Exception):
-    """Base of every error that this library raises on purpose."""
+    """The base class of all errors that this library raises on purpose."""
 
     exit_status = 1  # of the command line
 
@@ -30,7 +30,7 @@ class FixedSettingError(ImpressLearnError, AttributeError):
 
 
 class UnknownTaskError(ImpressLearnError, KeyError):
-    """A task name that was never learned."""
+    """No task has this name."""
 
 
 class MissingDependencyError(ImpressLearnError, ImportError):
@@ -38,15 +38,15 @@ class MissingDependencyError(ImpressLearnError, ImportError):
 
 
 class MissingDataError(ImpressLearnError, FileNotFoundError):
-    """A data set is neither at the given place nor downloadable."""
+    """A data set is not at the given place and cannot be downloaded."""
 
 
 class TrainingError(ImpressLearnError, ArithmeticError):
-    """Optimisation left the finite numbers."""
+    """Training gave NaN or infinite numbers."""
 
 
 class StoreError(ImpressLearnError, ValueError):
-    """A store file that cannot be used: damaged, foreign, busy, or with no room to write."""
+    """A store file that cannot be used: not a store, damaged, busy, or on a full disk."""
 
 
 class StoreReplacedError(StoreError):
@@ -66,20 +66,17 @@ class StoreFullError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """A store whose content is not what was written."""
+    """A store whose content differs from what was written."""
 
     exit_status = 6
 
 
 class StoppedError(ImpressLearnError):
-    """Work that nobody waits for any more."""
+    """Work was stopped because nobody waits for it any more."""
 
 
 class TasksFailedError(InputError):
-    """Some of many tasks could not be learned; all others are in the store.
-
-    - errors: name -> its error.
-    """
+    """Some tasks could not be learned; the others are in the store. errors: task name -> error."""
 
     exit_status = 3
 
@@ -92,19 +89,19 @@ class TasksFailedError(InputError):
 
 
 class InputScaleWarning(UserWarning):
-    """Inputs of a scale that networks learn badly from as they are."""
+    """Inputs are on a scale from which networks learn badly."""
 
 
 class NotLearnedWarning(UserWarning):
-    """A task whose training ended no better than guessing."""
+    """After training, a task does not predict better than guessing."""
 
 
 def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
-    """Warns at the line outside of this package that called into it."""
+    """Warns at the line of the user's code that called into this package."""
     package, frame, level = __name__.partition(".")[0], sys._getframe(1), 2
     while frame.f_back:
         module = frame.f_globals.get("__name__", "")
-        # torch's decorators, such as no_grad, lie between our functions.
+        # Skip torch's decorators too, such as no_grad, which come between our functions.
         if module.partition(".")[0] != package and module != "torch.utils._contextlib":
             break
         frame, level = frame.f_back, level + 1
@@ -118,19 +115,19 @@ def print_line(line: str) -> None:
 
 @contextmanager
 def error_prefix(place: str) -> Iterator[None]:
-    """Puts the place in front of the message of an error that this library raises."""
+    """Puts `place` before the message of an error that this library raises."""
     try:
         yield
     except ImpressLearnError as error:
         raise type(error)(f"{place}: {error}") from error
 
 
-# Between letters of some scripts and parts of some emoji: the only format characters that stay.
+# Characters that join letters of some scripts and parts of emoji: format characters to keep.
 JOINERS = "\u200c\u200d"
 
 
 def visible(text: str) -> str:
-    """The text with controls, line breaks and the like as in Python: \\t, \\x1b, \\u202e."""
+    """The text with control characters escaped as in Python: \\t, \\n, \\x1b, \\u202e."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,7 +1,7 @@
 """Writes files whole or not at all.
 
-The content goes to a new file in the same folder, which then takes the name in one step: neither an
-error nor a full disk leaves half a file or harms what was there.
+The content is written to a new file in the same folder, which is then renamed in one step. So an
+error or a full disk neither leaves half a file nor damages an older file.
 """
 
 import os
@@ -14,7 +14,7 @@ from impresslearn.errors import InputError
 
 
 def check_place(path: str | os.PathLike) -> Path:
-    """Where a file of this path is to be written, links followed; before work is spent on it.
+    """Checks a path before work is done, and returns it with links resolved, for writing a file.
 
     Raises InputError for another type, a missing folder, and a path that is not a regular file.
     """
@@ -35,12 +35,12 @@ def check_place(path: str | os.PathLike) -> Path:
 
 
 def write_file(path: str | os.PathLike, content: bytes | str, *, folders: bool = False) -> Path:
-    """Writes a file in the place of what was there, and returns the path.
+    """Writes a file, in place of an older file at this path. Returns the path.
 
     - `content`: bytes, or text, which is written as UTF-8 with lone surrogates escaped.
-    - `folders`: whether to make missing folders.
+    - `folders`: whether to make missing folders; default False.
 
-    Raises InputError ("cannot write PATH: reason"); an older file then stays as it was.
+    Raises InputError ("cannot write PATH: reason"); an older file is then not changed.
     """
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
@@ -55,22 +55,22 @@ def write_file(path: str | os.PathLike, content: bytes | str, *, folders: bool =
 
 @contextmanager
 def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
-    """A free name beside `place`; the file written there takes the place at the end.
+    """Yields an unused path beside `place`. At the end the file written there becomes `place`.
 
-    It is on the disk by then and keeps the permissions of the file that it replaces. Raises OSError
-    where that fails, FileExistsError where the place is taken and not to be overwritten; on an
-    error nothing is left under the free name.
+    By then the file is on the disk, with the permissions of the file that it replaces. Raises
+    OSError if this fails, and FileExistsError if `place` exists and overwrite is False. After an
+    error the unused path is free again.
     """
     temporary = place.with_name(f".impresslearn-{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
         _synchronise(temporary)
-        if place.exists() and not overwrite:  # another process may have made it meanwhile
+        if place.exists() and not overwrite:  # made by another process meanwhile
             raise FileExistsError(place)
         with suppress(FileNotFoundError):
             temporary.chmod(place.stat().st_mode & 0o777)
         os.replace(temporary, place)
-        with suppress(OSError):  # which some network file systems refuse for a folder
+        with suppress(OSError):  # some network file systems refuse this for folders
             _synchronise(place.parent)
     finally:
         with suppress(OSError):
@@ -79,14 +79,14 @@ def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, in one line: the system's words where it has some."""
+    """The reason for an error, in one line: the system's message if there is one."""
     text = str(getattr(error, "strerror", None) or error).strip()
     line = "".join(text.splitlines()[:1]).partition(" <_io.")[0]
     return line.rpartition("C error: ")[2] or type(error).__name__
 
 
 def _synchronise(path: Path) -> None:
-    """Waits until a file, or on POSIX the names in a folder, are on the disk."""
+    """Waits until a file (on POSIX also the names in a folder) is on the disk."""
     if path.is_dir() and os.name != "posix":
         return
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

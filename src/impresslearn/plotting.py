@@ -1,6 +1,6 @@
-"""The library's two kinds of Altair charts, their look, and pictures of them.
+"""The library's Altair charts (line charts and heat maps), their style, and pictures of them.
 
-Import this module inside functions: Altair takes a second to import.
+Import this module inside functions, because importing Altair takes a second.
 """
 
 import math
@@ -23,7 +23,7 @@ COLOURS = {
     "band": "#eef1f6",
     "accent": "#1f5fd0",
 }
-# All with a contrast of at least 3:1 on white; marks differ in shape as well.
+# Colours with a contrast of at least 3:1 on white. Marks of different groups also differ in shape.
 SERIES = (
     *("#1f5fd0", "#c2570c", "#0f7a63", "#a93fc0", "#8c1c34", "#857400", "#1c7fb0", "#5f6773"),
     *("#c2306f", "#3d6b1f", "#6b4bd6", "#7d4b2a", "#0b4f5c", "#b3473f", "#4f6f9f", "#8a5a8f"),
@@ -32,7 +32,7 @@ SHAPES = (
     *("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"),
     *("triangle-right", "triangle-left"),
 )
-MOST_IN_A_LEGEND = 6  # groups; more are labelled beside their marks
+MOST_IN_A_LEGEND = 6  # groups; if there are more, each has a label beside its marks
 CONFIG = {
     "background": COLOURS["surface"],
     "font": "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif",
@@ -51,29 +51,29 @@ AXIS_LABELS = {
     "bytes": "replace(format(datum.value, '.3~s'), /([kMGT]?)$/, ' $1B')",
 }
 WIDTH, HEIGHT = 420, 400
-LETTER_WIDTH = 6.4  # pixels of a letter of a label beside a mark
+LETTER_WIDTH = 6.4  # mean width of a letter of a label, in pixels
 LABEL_PLACES = [(dx, dy) for dy in (0, 8, -8, 11, -11, 20, -20, 23, -23) for dx in (9, -9)]
 LABEL_PLACES += [(0, 14), (0, -14)]
-MARGIN = 0.05  # of an axis beyond the outermost marks
-ERRORS = (0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # ticks where errors are drawn
+MARGIN = 0.05  # the share of an axis beyond the outermost marks
+ERRORS = (0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # ticks of errors
 FEW_TICKS = 8
 LOG_ERRORS = " (errors on a log scale)"
 CELL_WIDTH, CELL_HEIGHT = 70, 40
 LEAST_ERROR = 0.001
-LETTER = 7  # pixels: a cell shows its number where that fits
+LETTER = 7  # width of a digit in pixels: a cell shows its number if it fits
 
 
 def styled(chart: Any, title: str = "", notes: Sequence[str] = (), description: str = "") -> Any:
-    """The whole chart with the library's fonts and colours.
+    """Puts the library's fonts and colours on a complete chart.
 
-    - title: above it
-    - notes: what its marks mean, below the title
-    - description: the chart in a sentence, for screen readers; by default the title
+    - title: the title above the chart
+    - notes: lines below the title, which say what the marks mean
+    - description: the chart in one sentence, for screen readers; by default the title
     """
     if title or notes:
         chart.title = {"text": title, "subtitle": [note for note in notes if note]}
     chart.description = description or title
-    chart.config = CONFIG  # in place: every copy that Altair makes of a layered chart takes long
+    chart.config = CONFIG  # in place, as Altair takes long to copy a layered chart
     return chart
 
 
@@ -94,22 +94,23 @@ def line_chart(
     styles: Mapping[str, int] | None = None,
     width: int = WIDTH,
 ) -> Any:
-    """Values of `y` over `x`, one colour per group; not yet `styled`.
+    """A chart of `y` over `x`, with one colour per group; call `styled` on the result.
 
-    - rows: one mark each; keys `low` and `high` of a row are drawn as an interval, the numbers
-      under `draws` as points, and `label` beside the mark
+    - rows: one mark each. Optional keys: `low` and `high` for an interval, `draws` for numbers that
+      are drawn as points, `label` for a text beside the mark
     - x, y, group: keys of the rows
-    - joined: whether a line joins the marks of a group; else a step shows its best so far
+    - joined: whether a line joins the marks of a group; otherwise a step line shows the best y so
+      far
     - log_x: whether the horizontal axis is logarithmic
-    - log_error: whether y, a share, is shown by the logarithm of its distance from 1
-    - across: a value of y that is drawn as a dashed line
-    - styles: group -> its place in `SERIES`, for those that look the same in all figures
+    - log_error: whether the vertical axis is the logarithm of 1 - y, for y that is a share
+    - across: a value of y at which a dashed line is drawn
+    - styles: group -> its place in `SERIES`, for groups that look the same in all figures
     - width: in pixels
 
-    Raises InputError without a row.
+    Raises InputError if there are no rows.
     """
     if log_x:
-        rows = [row for row in rows if row[x] > 0]  # others have no place on this axis
+        rows = [row for row in rows if row[x] > 0]  # a logarithmic axis has no zero
     if not rows:
         raise InputError(f"no row has {x} and {y}; there is nothing to draw")
     marks: list[dict[str, Any]] = []
@@ -178,8 +179,8 @@ def line_chart(
 
 
 def places_of(names: Sequence[str], styles: Mapping[str, int]) -> dict[str, int]:
-    """Each group's place in `SERIES`: its own in all figures, else the first that is left."""
-    # Of two that look alike elsewhere, the second takes a place that is left.
+    """Each group's place in `SERIES`: its place in `styles`, or else the first unused place."""
+    # If two groups have the same place in `styles`, the second gets an unused place.
     owners = {styles[name]: name for name in reversed(names) if name in styles}
     own = {name: place for place, name in owners.items()}
     left = cycle([place for place in range(len(SERIES)) if place not in owners] or [0])
@@ -187,7 +188,7 @@ def places_of(names: Sequence[str], styles: Mapping[str, int]) -> dict[str, int]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten from the one below to the one above, with 2 and 5 between them if few."""
+    """Powers of ten from below `low` to above `high`, with 2 and 5 between them if they are few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 3 else (1,)
     ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
@@ -195,7 +196,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _ends(values: Sequence[float], log: bool) -> list[float]:
-    """Where an axis of these values begins and ends."""
+    """The ends of an axis for these values."""
     low, high = min(values), max(values)
     if not log:
         margin = MARGIN * (high - low or abs(high) or 1)
@@ -209,8 +210,8 @@ def _horizontal(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool
     values = [row[x] for row in rows]
     ends = _ends(values, log)
     ticks: dict[str, Any] = {"values": log_ticks(min(values), max(values))} if log else {}
-    # Counts, such as tasks learned, have no ticks between integers, and few have their own. The
-    # bytes of tasks are rarely far enough apart for that.
+    # An axis of counts, such as learned tasks, has no ticks between integers. If there are few
+    # counts, each has its tick. (Bytes of tasks are often too close together for that.)
     if not log and all(isinstance(value, int) for value in values):
         counts = sorted(set(values))
         few = len(counts) <= FEW_TICKS and kind_of(x) != "bytes"
@@ -221,10 +222,10 @@ def _horizontal(rows: Sequence[Mapping[str, Any]], x: str, label: str, log: bool
 
 
 def _vertical(values: Sequence[float], key: str, title: str, log_error: bool) -> alt.Y:
-    """The vertical axis: of shares by their errors, if so chosen."""
+    """The vertical axis; with log_error, a logarithmic axis of errors."""
     ends = _ends(values, log_error)
     if "seconds" in key:
-        ends[0] = 0.0  # times are compared with nothing
+        ends[0] = 0.0  # durations start at 0
     scale = alt.Scale(domain=ends, nice=False, zero=False)
     axis = alt.Axis(labelExpr=_label(key), tickCount=6)
     if log_error:
@@ -234,20 +235,20 @@ def _vertical(values: Sequence[float], key: str, title: str, log_error: bool) ->
 
 
 def _pixels(spots: list[Any], key: str, axis: Any, log: bool, onto: tuple[int, int]) -> Any:
-    """The positions of spots along an axis, in pixels."""
+    """The positions of marks and draws along an axis, in pixels."""
     place = np.log if log else np.asarray
     values = [spot[key] for spot in spots]
     return np.interp(place(values), place(axis["scale"]["domain"]), onto)
 
 
 def _labels(spots: list[dict[str, Any]], marks: int, x: Any, y: Any) -> list[dict[str, Any]]:
-    """Each label beside its mark, or a group's name beside one: near it, over as few as may be.
+    """Places labels, each near a mark that it names and over as few other spots as possible.
 
-    - marks: how many of the spots are marks; draws are after them
-    - x, y: of the spots, in pixels
+    - spots: marks and draws; the first `marks` of them are marks
+    - x, y: the positions of the spots in pixels
     """
     owner = np.array([spot["group"] for spot in spots])
-    weight = np.where(np.arange(len(spots)) < marks, 40, 25)  # how bad it is to write over each
+    weight = np.where(np.arange(len(spots)) < marks, 40, 25)  # the cost of covering each
     choices: dict[str, list[tuple[Any, ...]]] = {}
     for number, (dx, dy) in product(reversed(range(marks)), LABEL_PLACES):
         align, shift = {9: ("left", 0), 0: ("center", 0.5), -9: ("right", 1)}[dx]
@@ -262,7 +263,7 @@ def _labels(spots: list[dict[str, Any]], marks: int, x: Any, y: Any) -> list[dic
         choices.setdefault(text, []).append((cost, left, left + length, top, label))
     chosen: dict[str, tuple[Any, ...]] = {}
     hardest = sorted(choices, key=lambda name: -min(cost for cost, *_ in choices[name]))
-    for name in hardest * 3:  # the first ones again, beside those after them
+    for name in hardest * 3:  # repeat, as earlier labels may have to avoid later ones
         others = [chosen[other] for other in chosen if other != name]
         least = math.inf
         for choice in choices[name]:
@@ -274,11 +275,11 @@ def _labels(spots: list[dict[str, Any]], marks: int, x: Any, y: Any) -> list[dic
 
 
 def mark_of(key: str, summary: Summary) -> dict[str, Any]:
-    """A summary as a mark of a chart: its interval, or its draws if they are too few for one."""
+    """A summary as a mark of a chart, with its interval, or with its draws if it has none."""
     mark: dict[str, Any] = {key: summary.mean}
     if summary.half_width is not None:
         low, high = summary.mean - summary.half_width, summary.mean + summary.half_width
-        if kind_of(key) == "fraction":  # no accuracy is below 0% or above 100%
+        if kind_of(key) == "fraction":  # clip accuracies to 0% and 100%
             low, high = max(low, 0.0), min(high, 1.0)
         mark |= {"low": low, "high": high}
     elif len(summary.draws) > 1:
@@ -289,12 +290,12 @@ def mark_of(key: str, summary: Summary) -> dict[str, Any]:
 def heatmap(
     rows: Sequence[Mapping[str, Any]], x: str, y: str, value: str, *, title: str = ""
 ) -> Any:
-    """A cell per row, coloured by its value, with the number where it fits; not yet `styled`.
+    """A heat map with numbers in the cells if they fit; call `styled` on the result.
 
     - rows: one per cell
-    - x, y, value: keys of the rows; columns and lines keep the order in which they first come
+    - x, y, value: keys of the rows; x and y keep the order in which their values first occur
 
-    Raises InputError without a row.
+    Raises InputError if there are no rows.
     """
     if not rows:
         raise InputError(f"no row has {x}, {y} and {value}; there is nothing to draw")
@@ -304,7 +305,7 @@ def heatmap(
         cells.append(cell | {"text": format_value(value, row[value])})
     columns = list(dict.fromkeys(cell["x"] for cell in cells))
     lines = list(dict.fromkeys(cell["y"] for cell in cells))
-    # White on a shade has a contrast of at least 4 to 1 from three quarters of the way on.
+    # White text has a contrast of at least 4:1 on the darkest quarter of the shades.
     low, high = min(row[value] for row in rows), max(row[value] for row in rows)
     dark_from = low + 0.75 * (high - low)
     shades = alt.Scale(range=[COLOURS["band"], COLOURS["accent"]], interpolate="rgb", zero=False)
@@ -330,7 +331,7 @@ def heatmap(
 
 
 def picture(chart: Any) -> str:
-    """A chart as SVG, without a browser."""
+    """A chart as the text of an SVG picture; needs no browser."""
     import vl_convert
 
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
@@ -338,5 +339,5 @@ def picture(chart: Any) -> str:
 
 
 def _label(key: str) -> str:
-    """The Vega expression of an axis label."""
+    """The Vega expression for the labels of an axis."""
     return AXIS_LABELS.get(kind_of(key), "format(datum.value, ',.6~g')")

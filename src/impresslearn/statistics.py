@@ -1,8 +1,8 @@
-"""Means, intervals and tests: one rule for the library and the documents.
+"""Means, intervals and tests, by one rule for the library and the documents.
 
-A mean has a 95% interval from `MIN_DRAWS` independent draws on. With fewer draws Student's t is too
-wide to be useful (two seeds: 12.7 standard errors), so the single values are shown. Results of one
-seed share a network and its masks: twenty tasks on two networks are two draws, not forty.
+A mean of at least `MIN_DRAWS` independent draws has a 95% interval. With fewer draws, an interval
+by Student's t is too wide to be useful (two seeds: 12.7 standard errors), so the values are shown
+instead. Results of one seed share a network and masks: twenty tasks on two networks are two draws.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from impresslearn.errors import InputError
 
 LEVEL = 0.95
 MIN_DRAWS = 5
-EXACT = 1e-12  # relative; a smaller spread is rounding: the draws agree
+EXACT = 1e-12  # with a relative spread below this, draws are equal up to rounding
 
 
 @dataclass(frozen=True)
 class Summary:
     """A mean over independent draws.
 
-    - mean: of the draws
-    - half_width: half the 95% t interval; None for fewer than `MIN_DRAWS` draws
+    - mean: the mean of the draws
+    - half_width: half the width of the 95% t interval; None for fewer than `MIN_DRAWS` draws
     - draws: the value of each draw, in order
     """
 
@@ -32,7 +32,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean and interval of independent draws, one value each. Raises InputError without a value."""
+    """The mean and interval of independent draws. Raises InputError without values."""
     if not values:
         raise InputError("no value to average over")
     draws = tuple(float(value) for value in values)
@@ -49,17 +49,17 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def paired_test(first: Sequence[float], second: Sequence[float]) -> tuple[Summary, float | None]:
-    """The differences of two methods, and the two-sided p-value of a paired t-test.
+    """The mean difference of two methods, and the two-sided p-value of a paired t-test.
 
     - first, second: values on the same draws in the same order; the difference is first - second
 
     The p-value is None for fewer than `MIN_DRAWS` pairs, and if all differences are equal.
-    Raises InputError without a pair and for values without a partner.
+    Raises InputError without values, and if the numbers of values differ.
     """
     if len(first) != len(second):
         raise InputError(f"a paired test needs pairs, got {len(first)} and {len(second)} values")
     summary = summarise([a - b for a, b in zip(first, second, strict=True)])
-    if not summary.half_width:  # nothing varies, so t would be 0 / 0 or infinite
+    if not summary.half_width:  # without variation, t would be 0 / 0 or infinite
         return summary, None
     from scipy import stats
 
@@ -67,13 +67,13 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> tuple[Summar
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected by Holm's step-down method (1979), in the same order.
+    """P-values corrected by Holm's step-down method (1979), in the same order.
 
-    Compared with 0.05, they keep the chance of any false difference among all tests below 5%.
+    Compared with 0.05, they keep the probability of any false difference in all tests below 5%.
     """
     corrected, largest = list(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        # Corrected values never fall: a rank is rejected only if all before it are.
+        # Corrected values never decrease: a test is significant only if all before it are.
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = largest
     return corrected

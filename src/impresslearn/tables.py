@@ -1,7 +1,7 @@
-"""Numbers and tables for people: as text and HTML.
+"""Formats numbers and tables for people, as text and HTML.
 
 The name of a column decides how its values are printed: `format_value("bytes_per_task", 33275)`
-gives "33.3 kB". This file imports no torch, so that commands start quickly.
+gives "33.3 kB". This module does not import torch, so that commands start quickly.
 """
 
 import re
@@ -16,7 +16,7 @@ from impresslearn.errors import visible
 ABSENT = "–"
 WIDTH = 80  # columns of a terminal
 UNITS = ("B", "kB", "MB", "GB")
-# Patterns of column names; any other number is printed with four digits.
+# Kind of a column -> pattern of its name. Numbers in other columns have four significant digits.
 KINDS = {
     "fraction": r"(.*_)?accuracy(_.*)?|rejected|share|found|unknown|(class|task)_il",
     "points": r"(.*_)?difference|forgetting|(backward|forward)_transfer",
@@ -32,7 +32,7 @@ def percent(fraction: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """Decimal units, as storage is sold: 120 -> "120 B", 33275 -> "33.3 kB"."""
+    """Bytes in decimal units: 120 -> "120 B", 33275 -> "33.3 kB"."""
     scaled, whole = count, float(count).is_integer()
     for unit in UNITS:
         places = 1 if (scaled < 100 and unit != "B") or (unit == "B" and not whole) else 0
@@ -54,19 +54,19 @@ def duration(seconds: float) -> str:
 
 
 def signed(value: float) -> str:
-    """A difference in points with its sign: 1.23 -> "+1.2", -0.5 -> "−0.5"."""
+    """A difference in percentage points, with its sign: 1.23 -> "+1.2", -0.5 -> "−0.5"."""
     text = f"{value:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
 
 
 def number(value: float) -> str:
-    """Up to four significant digits, integers whole."""
+    """A number with up to four significant digits; integers with all digits."""
     whole = float(value).is_integer() and abs(value) < 1e15
     return f"{value:.0f}" if whole else f"{value:.4g}"
 
 
 def kind_of(key: str) -> str:
-    """What a column of this name holds: a key of `KINDS`, or "number"."""
+    """The kind of a column, by its name: a key of `KINDS`, or "number"."""
     return next((kind for kind, names in KINDS.items() if re.fullmatch(names, key)), "number")
 
 
@@ -81,7 +81,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
 
 
 def format_value(key: str, value: Any) -> str:
-    """A value of the column `key` as a cell; None as a dash."""
+    """A value of the column `key` as text; a dash for None."""
     if value is None:
         return ABSENT
     if isinstance(value, bool):
@@ -92,7 +92,7 @@ def format_value(key: str, value: Any) -> str:
 
 
 def format_interval(key: str, mean: float, half_width: float) -> str:
-    """A mean ± half its interval, in the unit of the column `key`."""
+    """A mean ± half the width of its interval, as text in the format of the column `key`."""
     kind = kind_of(key)
     if kind == "fraction":
         return f"{100 * mean:.1f} ± {100 * half_width:.1f}%"
@@ -106,9 +106,9 @@ class Table:
     """A table of texts.
 
     - header: one heading per column
-    - rows: one text per column each
-    - numeric: whether each column is aligned to the right
-    - title, note: above and below it
+    - rows: each with one text per column
+    - numeric: for each column, whether it is aligned to the right
+    - title, note: lines above and below the table
     """
 
     header: tuple[str, ...]
@@ -118,14 +118,14 @@ class Table:
     note: str = ""
 
     def text(self) -> str:
-        """Columns of equal width, the title above and the note below; headings wrap at words."""
+        """The table in aligned columns, with title and note; headings wrap between words."""
         headings, limits = [], []
         for place, heading in enumerate(self.header):
             limit = max(map(len, [*heading.split(), *(row[place] for row in self.rows)]), default=1)
             headings.append(textwrap.wrap(heading, limit) or [""])
             limits.append(limit)
         depth = max(map(len, headings), default=0)
-        # Headings of fewer lines stand at the bottom, next to their column.
+        # Headings with fewer lines are at the bottom, next to their column.
         padded = [[""] * (depth - len(lines)) + lines for lines in headings]
         lines = [textwrap.fill(self.title, WIDTH)] if self.title else []
         lines += [self._line(row, limits) for row in zip(*padded, strict=True)]
@@ -140,7 +140,7 @@ class Table:
         return "  ".join(cells).rstrip()
 
     def html(self) -> str:
-        """A table element, with title and note as paragraphs."""
+        """The table as an HTML element, with title and note as paragraphs."""
         lines = []
         for tag, row in [("th", self.header), *(("td", row) for row in self.rows)]:
             cells = []
@@ -154,7 +154,7 @@ class Table:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", note: str = "") -> Table:
-    """Plain rows with the same keys as a table; `format_value` makes their cells."""
+    """A `Table` of dictionaries with the same keys; `format_value` makes the cells."""
     keys = list(rows[0]) if rows else []
     return Table(
         header=tuple(key.replace("_", " ") for key in keys),

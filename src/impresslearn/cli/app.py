@@ -1,4 +1,4 @@
-"""The application: the list of its commands, its version option, and its exit statuses."""
+"""The command line application: its commands, its option --version, and its exit statuses."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ from impresslearn.cli.new import advise, new
 from impresslearn.cli.predict import evaluate, predict, serve
 from impresslearn.errors import ImpressLearnError, StoreFullError
 
-# Plain help and errors: importing rich would take half of the time that `--help` may take.
+# Plain help and errors, because importing rich would take half of the time allowed for `--help`.
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -64,14 +64,14 @@ def main() -> None:
     """Runs the command line and sets its exit status.
 
     0 done, 1 failed, 2 wrong usage, 3 some of many tasks failed, 4 the store is in use, 5 the disk
-    is full, 6 the store is damaged, 130 interrupted. With --json an error is a JSON object, too.
+    is full, 6 the store is damaged, 130 interrupted. With --json, errors are JSON objects too.
     """
-    # Threads that spin while they wait starve each other on a busy machine: with two other jobs on
-    # two cores the demo took 200 s spinning and 35 s sleeping. Torch reads it when it is imported.
+    # On a busy machine, threads that spin while they wait slow each other down. With two other jobs
+    # on two cores, the demo took 200 s spinning and 35 s sleeping. torch reads this at import.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # for what their encoding lacks
+            stream.reconfigure(errors="backslashreplace")  # for characters not in its encoding
     warnings.showwarning = lambda message, *_, **__: shared.info(f"warning: {message}")
     try:
         app(prog_name="impresslearn")
@@ -80,7 +80,7 @@ def main() -> None:
         if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
             status = StoreFullError.exit_status
         if "--json" in sys.argv:
-            # On one line, as the objects of `learn` before it.
+            # On one line, like the objects that `learn` prints.
             shared.echo(json.dumps({"error": str(failure), "exit_status": status}))
         shared.error(failure)
         raise SystemExit(status) from None

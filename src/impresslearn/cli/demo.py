@@ -1,6 +1,6 @@
 """`impresslearn demo`: the method on small digits, in half a minute and without a download.
 
-Each task shows the same 8x8 digits, turned by another angle.
+Each task has the same 8x8 digits, rotated by another angle.
 """
 
 import json
@@ -12,9 +12,9 @@ from impresslearn.cli import shared
 from impresslearn.cli.shared import option
 from impresslearn.tables import size
 
-BASIS_TASKS = 5  # each trains a mask
-NEW_TASKS = 10  # each learns only how to mix the five masks, which takes about 0.3 kB
-INFERENCE_BATCH = 64  # unlabelled digits from which the task is found
+BASIS_TASKS = 5  # each of them trains a mask
+NEW_TASKS = 10  # each learns only how to mix the five masks, in about 0.3 kB
+INFERENCE_BATCH = 64  # unlabelled digits from which the task is inferred
 
 
 def demo(
@@ -32,10 +32,10 @@ def demo(
     import impresslearn as il
     from impresslearn.plotting import line_chart, styled
 
-    out.mkdir(parents=True, exist_ok=True)  # an unwritable folder fails before the work
+    out.mkdir(parents=True, exist_ok=True)  # fails before the work if it cannot be written
     stream = il.streams.rotated_digits(tasks=BASIS_TASKS + NEW_TASKS, seed=seed)
     backbone = il.create_backbone("lenet_300_100", num_classes=10, in_features=64, seed=seed)
-    # No weights are kept between predictions, so forgetting is measured on weights mixed anew.
+    # Without a cache, weights are mixed anew for each prediction, so forgetting would be noticed.
     learner = il.ImpressLearner(
         backbone, output_scale=True, precision="int5", seed=seed, progress=False, cache_bytes=0
     )
@@ -55,7 +55,7 @@ def demo(
     lead = f"new tasks: mean accuracy {measured.accuracy:.1%}, at most {size(most)}; forgetting "
     lead += f"{measured.forgetting:.1%}; right task found from {INFERENCE_BATCH} unlabelled digits"
     lines, page = textwrap.wrap(f"{lead}: {share:.0%}", shared.WIDTH), out / "report.html"
-    # A basis task keeps a mask of kilobytes: only a logarithmic axis shows both kinds.
+    # A basis task has a mask of several kB, so only a logarithmic axis shows both kinds of tasks.
     chart = line_chart(rows, "bytes", "accuracy", "phase", joined=False, log_x=True)
     styled(chart, "ImpressLearn demo", lines).save(page, inline=True)
     shared.print_table(rows)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from impresslearn.learner import ImpressLearner
 
 HELD_OUT = 5  # one example in this many is held out to check a task
-# Errors of one task's data, after which the next task can still be learned.
+# Errors in the data of one task, after which other tasks can still be learned.
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 
 
@@ -82,7 +82,7 @@ def learn(
 
             tasks = {name: partial(reader.examples, path) for name, path in paths.items()}
             if ray is not None:
-                os.environ["RAY_ADDRESS"] = ray  # where Ray connects to
+                os.environ["RAY_ADDRESS"] = ray  # the address that Ray connects to
             places = "ray" if ray else workers or 1
             try:
                 learn_in_parallel(learner, tasks, places, _note, work.report)
@@ -100,7 +100,7 @@ def learn(
                 else:
                     learned.append(path)
         if features:
-            # Read again: the examples of all tasks at once may not fit into memory.
+            # Read the files again, as the examples of all tasks may not fit in memory together.
             learner.learn_features(*map(reader.examples, learned))
     if work.failures:
         count, names = len(work.failures), ", ".join(work.failures[:20])
@@ -111,19 +111,19 @@ def learn(
 
 @dataclass
 class Learning:
-    """Learns tasks with the options of the command, and says what became of each."""
+    """Learns tasks with the options of the command, and reports the result of each."""
 
     learner: "ImpressLearner"
     as_json: bool
     basis: bool
     update: bool
-    least: float  # the share of held-out examples that a task must get right
+    least: float  # --min-accuracy
     only_if_better: bool
     failures: list[str] = field(default_factory=list)
-    learned: int = 0  # tasks, or updates of tasks
+    learned: int = 0  # the number of tasks learned or updated
 
     def learn(self, name: str, examples: "Examples | StreamedExamples") -> str:
-        """Learns or updates a task, unless it was learned from these data; gives its status."""
+        """Learns or updates a task, unless it was learned from the same data; returns a status."""
         note, learner = _note(examples), self.learner
         if name not in learner.tasks_:
             if self.update:
@@ -134,7 +134,7 @@ class Learning:
             learn_new(name, examples, note=note)
             return "learned"
         for version in learner.versions(name):
-            # Data of a former version count too: learning them again would undo what came after.
+            # Compare with the data of former versions too: learning them again would undo updates.
             former = version.history.get("metrics", {}).get("note") or {}
             if former.get("data") == note["data"]:
                 return "known"
@@ -147,9 +147,9 @@ class Learning:
         return "updated"
 
     def _check_accuracy(self, name: str, examples: "Examples | StreamedExamples") -> None:
-        """Tries the task on a fifth of its examples, without having learned these.
+        """Learns a task without a fifth of its examples, and measures the accuracy on this fifth.
 
-        Raises TrainingError where too few are right, as with labels at random.
+        Raises TrainingError if the accuracy is too low, as it is with random labels.
         """
         import numpy as np
 
@@ -163,7 +163,7 @@ class Learning:
         held, kept = (examples.subset(np.sort(part)) for part in parts)
         settings = learner.settings.values() | {"bank": learner.bank_, "progress": False}
         apart = ImpressLearner(learner.backbone, **settings)
-        with warnings.catch_warnings():  # which would say that it is stored
+        with warnings.catch_warnings():  # they would say that the task is stored
             warnings.simplefilter("ignore", NotLearnedWarning)
             found = apart.learn_task(name, kept).score(held, name)
         if self.only_if_better and name in learner.tasks_:
@@ -173,7 +173,7 @@ class Learning:
             raise TrainingError(f"{line}, at least {least:.1%} must be; nothing was kept")
 
     def report(self, name: str, status: str = "learned") -> None:
-        """Says what became of a task; status: "learned", "updated" or "known"."""
+        """Reports a task. status: "learned", "updated" or "known"."""
         self.learned += status != "known"
         task = self.learner.tasks_[name]
         classes = len(task.classes)
@@ -189,7 +189,7 @@ class Learning:
             echo(f"{name}: {verb}, {classes} classes, {size(task.bytes)}")
 
     def report_failure(self, name: str, failure: Exception) -> None:
-        """Says why a task was not learned."""
+        """Reports why a task was not learned."""
         self.failures.append(name)
         if self.as_json:
             echo(json.dumps({"task": name, "status": "failed", "error": str(failure)}))
@@ -198,7 +198,7 @@ class Learning:
 
 
 def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
-    """Marks a task by the data that it was learned from."""
+    """A note for a task's history that identifies the data."""
     from impresslearn.data import data_fingerprint
 
     return {"data": data_fingerprint(examples)[:32]}

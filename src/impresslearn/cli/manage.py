@@ -1,4 +1,4 @@
-"""Commands on the tasks of a store: list, describe, check, restore and remove them."""
+"""Commands that list, describe, check, restore, remove and copy the tasks of a store."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from impresslearn.tables import format_value, size
 if TYPE_CHECKING:
     from impresslearn.store.tasks import TaskInfo
 
-MERGED = 1000  # tasks in a transaction
+MERGED = 1000  # tasks per transaction
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
 MaybeTask = Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")]
 
@@ -98,8 +98,8 @@ def remove(
     """
     with shared.open_learner(store, module) as learner:
         for name in names:
-            learner.tasks_[name]  # raises for an unknown task, before any is removed
-        if not yes:  # without a terminal to answer this stops the command
+            learner.tasks_[name]  # raises for an unknown task, before any task is removed
+        if not yes:  # without a terminal, this question ends the command
             typer.confirm(visible(f"Remove {', '.join(names)} from {store}?"), err=True, abort=True)
         for name in dict.fromkeys(names):
             learner.remove_task(name)
@@ -213,7 +213,7 @@ def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
             continue
         text = format_value(name, value)
         if isinstance(value, (list, tuple)):
-            # A network may have thousands of classes: one line shows the first of them.
+            # A network may have thousands of classes, so only one line of them is shown.
             text = ", ".join(map(_item, value))
         if len(text) > shared.WIDTH - 26:
             text = f"{text[: shared.WIDTH - 27]}…"
@@ -221,14 +221,14 @@ def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
 
 
 def _item(value: Any) -> str:
-    """An item of a list; a layer as its name and shape."""
+    """An item of a list as text; a layer becomes its name and shape."""
     if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], list):
         return f"{value[0]} ({'×'.join(map(str, value[1]))})"
     return str(value)
 
 
 def _facts(task: "TaskInfo") -> dict[str, Any]:
-    """A task's row of the table."""
+    """A task's row in the table of `tasks`."""
     return {
         "task": task.name,
         "role": task.role,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from impresslearn.data import Examples, Preprocessing, StreamedExamples
     from impresslearn.networks import Backbone
 
-MAX_ROWS = 1000  # of each task, that mean and deviation are measured on
+MAX_ROWS = 1000  # rows per task on which mean and deviation are measured
 PLACEHOLDER = "STORE.impress"
 
 Standardise = Annotated[
@@ -161,14 +161,14 @@ def advise(
         features = ["--features"] if method.features else []
         learn_basis = ["impresslearn", "learn", PLACEHOLDER, *basis, "--basis", *features]
         shared.echo_command([*learn_basis, *both])
-    # `learn` skips the basis tasks, which the command above has learned from the same data.
+    # `learn` skips basis tasks that the command above has learned from the same data.
     shared.echo_command(["impresslearn", "learn", PLACEHOLDER, *data, *both])
 
 
 def read_typical(
     paths: dict[str, Path], standardise: bool, prepare: list[str] | None, label_column: str | None
 ) -> "tuple[dict[str, Examples | StreamedExamples], Preprocessing]":
-    """The raw examples of tasks, and the preprocessing for them and for all tasks like them."""
+    """The raw examples of tasks, and a preprocessing for them and for later tasks like them."""
     import numpy as np
     import torch
 
@@ -188,7 +188,7 @@ def read_typical(
     typical = next(iter(tasks.values()))
     settings = {"pixels": typical.pixels, "columns": reader.layout.columns} | settings
     if standardise:
-        # Of all tasks: a column that hardly varies in one may vary in others.
+        # Measure on all tasks: a column that hardly varies in one task may vary in others.
         samples = [one_tensor(some_inputs(task, MAX_ROWS)) for task in tasks.values()]
         shapes = sorted({tuple(sample.shape[1:]) for sample in samples})
         if len(shapes) > 1:
@@ -203,7 +203,7 @@ def read_typical(
 
 
 def adapted(module: str | None, shape: Any, settings: dict[str, Any]) -> "Backbone | None":
-    """The user's own network for inputs of this shape; None without one."""
+    """The user's module as a backbone for inputs of this shape; None without a module."""
     from impresslearn.networks import adapt
 
     network = shared.load_module(module)

@@ -1,4 +1,4 @@
-"""`impresslearn predict`, `evaluate` and `serve`: labels and accuracies out of a store."""
+"""`impresslearn predict`, `evaluate` and `serve`: labels and accuracies from a store."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from impresslearn.errors import UnknownTaskError, error_prefix
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-WORKER = "IMPRESSLEARN_WORKER"  # the variable with the settings of a worker of `serve`
-MAX_NAMED = 5  # tasks of a guess that are printed
+WORKER = "IMPRESSLEARN_WORKER"  # environment variable with the settings of workers of `serve`
+MAX_NAMED = 5  # how many tasks of a guess are printed
 
 
 def predict(
@@ -138,7 +138,7 @@ def serve(
     from impresslearn.serve import run_server
 
     with shared.open_learner(store, module, readonly=True) as learner:
-        # Several workers are new processes, which inherit this and open the store themselves.
+        # Workers are new processes, which inherit this variable and open the store themselves.
         os.environ[WORKER] = json.dumps([str(store), module, token, max_bytes])
         maker = f"{__name__}:worker_app"
         run_server(
@@ -153,7 +153,7 @@ def serve(
 
 
 def _end_with(sentinel: int) -> None:
-    """Ends this worker when its parent is gone, also by kill -9."""
+    """Ends this worker when its parent process has ended, even by kill -9."""
     from multiprocessing.connection import wait
 
     wait([sentinel])
@@ -161,7 +161,7 @@ def _end_with(sentinel: int) -> None:
 
 
 def worker_app() -> "FastAPI":
-    """The application of one of several processes of `serve`."""
+    """The application of one worker process of `serve`."""
     from multiprocessing import parent_process
 
     from impresslearn.serve import create_app
@@ -169,6 +169,6 @@ def worker_app() -> "FastAPI":
     store, module, token, max_bytes = json.loads(os.environ[WORKER])
     if parent := parent_process():
         Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
-    # Closed with its process.
+    # The store is closed when the process ends.
     learner = shared.open_learner(Path(store), module, readonly=True)
     return create_app(learner, token=token, max_bytes=max_bytes)

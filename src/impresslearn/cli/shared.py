@@ -1,7 +1,7 @@
-"""What commands share: their arguments, and printing. Imports nothing heavy.
+"""Arguments that several commands have, and functions that print. Imports nothing heavy.
 
-Results go to standard output, messages to standard error, and commands print through nothing else.
-A task or a file may have any name, so `visible` keeps control characters away from the terminal.
+Commands print only by these functions: results to standard output, messages to standard error.
+Tasks and files may have any name, so `visible` keeps control characters away from the terminal.
 """
 
 import json
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:
-    """An option with its help text; names: where the parameter's own name does not do."""
+    """An option with its help text. names: in place of the name of the parameter."""
     return typer.Option(*names, metavar=metavar, help=text, **settings)
 
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store's file.")]
-TABLES = (".csv", ".npz", ".parquet")  # files of examples, of which a folder holds many
+TABLES = (".csv", ".npz", ".parquet")  # suffixes of data files, of which a folder may hold many
 Data = Annotated[
     list[str],
     typer.Argument(
@@ -62,7 +62,7 @@ Module = Annotated[
 
 
 def settings_of(pairs: Iterable[str] | None, option: str, known: Any = ()) -> dict[str, Any]:
-    """KEY=VALUE texts as a dictionary: values of JSON, else strings. known: all keys, if known."""
+    """KEY=VALUE texts as a dictionary. Values are JSON or else strings. known: the valid keys."""
     from impresslearn.checks import check_known
 
     settings: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def settings_of(pairs: Iterable[str] | None, option: str, known: Any = ()) -> di
 
 
 def task_paths(data: Iterable[str]) -> dict[str, Path]:
-    """Paths by the name of their task. Raises for two of one name."""
+    """Task name -> path. Raises BadParameter if two paths have the same name."""
     from impresslearn.checks import composed
 
     paths: dict[str, Path] = {}
@@ -87,12 +87,12 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
     for text in data:
         entries = sorted(Path(text).glob("[!.]*"))
         files = [str(entry) for entry in entries if entry.suffix.lower() in TABLES]
-        # A folder of images has folders of classes; a table among these is not a task.
+        # A folder with sub-folders is an image folder, so a table in it is not a task.
         texts += [text] if any(map(Path.is_dir, entries)) or not files else files
     for text in texts:
         path = Path(text)
         name, separator, rest = text.partition("=")
-        if separator and not path.exists():  # a file's name may hold "=" itself
+        if separator and not path.exists():  # a file's name may contain "="
             path = Path(rest)
         else:
             name = path.resolve().name if path.is_dir() else path.stem
@@ -105,12 +105,12 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
 
 
 def load_module(reference: str | None) -> Any:
-    """What the function behind FILE:FUNCTION returns; None without a reference."""
+    """The module that the function in FILE:FUNCTION returns; None without a reference."""
     if reference is None:
         return None
     file, _, name = reference.partition(":")
     path = Path(file.removesuffix(".py") + ".py").resolve()
-    sys.path.insert(0, str(path.parent))  # so that the file can import its neighbours
+    sys.path.insert(0, str(path.parent))  # so that the file can import modules beside it
     try:
         return runpy.run_path(str(path))[name]()
     except Exception as error:  # the user's code may raise anything
@@ -123,14 +123,14 @@ def load_module(reference: str | None) -> Any:
 
 
 def open_learner(store: Path, module: str | None, **settings: Any) -> "ImpressLearner":
-    """The learner on a store, opened with the settings of `open_store`."""
+    """Opens a store's learner; settings as in `open_store`."""
     from impresslearn.learner import open_store
 
     return open_store(store, module=load_module(module), **{"progress": False} | settings)
 
 
 def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "FileReader":
-    """A reader that gives files the image size and column order of a learner's inputs."""
+    """A reader that brings files to the image size and column order of a learner's inputs."""
     from impresslearn.data import Preprocessing
     from impresslearn.data.file_reader import FileReader
 
@@ -138,12 +138,12 @@ def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "F
 
 
 def echo(*cells: str) -> None:
-    """Prints a line of the result; tabs separate several cells."""
+    """Prints one line of the result; several cells are separated by tabs."""
     print("\t".join(map(visible, cells)), flush=True)
 
 
 def echo_command(words: Iterable[str]) -> None:
-    """Prints a command for a shell, continued over lines of 80 columns."""
+    """Prints a command for a shell, in lines of at most 80 columns."""
     lines, line = [], ""
     for word in map(shlex.quote, words):
         if line and len(line) + len(word) > WIDTH - 3:
@@ -161,12 +161,12 @@ def error(failure: Exception, about: str = "error") -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints one JSON document in ASCII, which every terminal and encoding takes."""
+    """Prints one JSON document in ASCII, which every terminal can show."""
     print(json.dumps(value, indent=1, allow_nan=False), flush=True)
 
 
 def print_json_rows(rows: Iterable[Any]) -> None:
-    """Prints one JSON document, each row as it comes: a store may have very many tasks."""
+    """Prints one JSON document row by row, because a store may have very many tasks."""
     before = "[\n"
     for row in rows:
         print(before + json.dumps(row, allow_nan=False), end="")

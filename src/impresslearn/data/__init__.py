@@ -1,8 +1,8 @@
-"""Labelled examples: turns a user's data into something that training draws batches from.
+"""Turns a user's data into labelled examples, from which training draws batches.
 
-`as_examples` turns tensors, arrays, data sets and image folders into `Examples` (everything in
-memory; the fast path) or `StreamedExamples` (read anew each epoch). Streams produce them, learners
-consume them, `to_batches` puts them on a device. Labels stay as the user gave them (integers or
+`as_examples` turns tensors, arrays, data sets and image folders into `Examples` (held in memory,
+which is fast) or `StreamedExamples` (read anew each epoch). Streams make examples, learners take
+them, and `to_batches` puts them on a device. Labels stay as the user gave them (integers or
 strings); `encode_labels` maps them to 0..K-1.
 """
 

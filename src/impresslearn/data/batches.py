@@ -1,4 +1,4 @@
-"""Batches of examples for the training loop, on its device and with class indices for labels."""
+"""Batches of examples for the training loop, on its device, with class indices as labels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ class BatchSource(Protocol):
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
-        """Batches of inputs and class indices: shuffled, or without a generator in even parts."""
+        """Batches (inputs, class indices): shuffled if there is a generator, else in even parts."""
 
 
 def even_parts(count: int, most: int) -> list[int]:
-    """Sizes, equal up to one, of parts of at most `most` rows; one more if one would be alone."""
-    # Norms with the statistics of the batch get bad ones from a small remainder, none from one row.
+    """Sizes (equal up to 1) of parts of at most `most` rows; `most` + 1 to avoid a single row."""
+    # Under the norm policy "batch", small parts have bad statistics, and a single row has none.
     parts = -(-count // most)
     if most > 1:
         parts = min(parts, count // 2)
@@ -60,7 +60,7 @@ class TensorBatches:
             sizes = even_parts(len(self), batch_size)
             yield from zip(self.inputs.split(sizes), self.targets.split(sizes), strict=True)
             return
-        # Drawn on the CPU, so that the order is the same on every device.
+        # Draw on the CPU, so that the order is the same on every device.
         order = torch.randperm(len(self), generator=generator).to(self.inputs.device)
         for index in order.split(batch_size):
             inputs = self.inputs.index_select(0, index)  # twice as fast as indexing
@@ -71,7 +71,7 @@ class TensorBatches:
 
 @dataclass(frozen=True)
 class StreamedBatches:
-    """Batches read by a `DataLoader`, moved to the device one at a time."""
+    """Batches that a `DataLoader` reads, moved to the device one at a time."""
 
     source: StreamedExamples
     classes: Sequence[Label]
@@ -88,8 +88,8 @@ class StreamedBatches:
             parts = torch.arange(len(self)).split(even_parts(len(self), batch_size))
             batching = {"batch_sampler": [part.tolist() for part in parts]}
         batching["pin_memory"] = self.device.type == "cuda"
-        # The data set's own draws follow the generator, so each epoch draws anew. Scoring has no
-        # generator, and every reading then draws the same.
+        # The generator also seeds the random draws of the data set, so they differ in each epoch.
+        # Scoring passes no generator, and draws are then the same in every reading.
         seeded = generator or torch.Generator().manual_seed(0)
         for inputs, labels in loaded(self.source.dataset, self.source.workers, seeded, **batching):
             batch = self.source.prepared(inputs).to(self.device, non_blocking=True)
@@ -102,7 +102,7 @@ class StreamedBatches:
 def to_batches(
     examples: Examples | StreamedExamples, classes: Sequence[Label], device: torch.device
 ) -> TensorBatches | StreamedBatches:
-    """A batch source on the device, with labels encoded by their position in `classes`."""
+    """A batch source on a device. A label becomes its position in `classes`."""
     if isinstance(examples, StreamedExamples):
         return StreamedBatches(examples, classes, device)
     targets = encode_labels(examples.labels, classes)
@@ -112,16 +112,16 @@ def to_batches(
 def loaded(
     dataset: Dataset, workers: int, generator: torch.Generator, **settings: Any
 ) -> Iterator[tuple[Tensor, list[Any]]]:
-    """Batches (inputs, labels) that a `DataLoader` reads; errors of its workers are one line.
+    """Batches (inputs, labels) that a `DataLoader` reads; errors in its workers become one line.
 
-    The generator seeds the global ones for each batch, or for each epoch of a worker.
+    `generator` seeds the global generators for each batch or, in worker processes, for each epoch.
     """
     loader = DataLoader(
         dataset, num_workers=workers, generator=generator, collate_fn=_stacked, **settings
     )
     seed = int(torch.randint(2**62, (), generator=generator))
     try:
-        # Without workers the data set draws from the caller's generators, which must not change.
+        # Without workers the data set draws from the caller's generators: restore them afterwards.
         with drawing(seed):
             batches = iter(loader)
         while True:
@@ -134,11 +134,11 @@ def loaded(
     except ImpressLearnError as error:
         if "\n" not in str(error):
             raise
-        # A worker process puts its traceback in front of the line.
+        # A worker process puts its traceback before the message; keep only the last line.
         kind, line = type(error), str(error).strip().rsplit("\n", 1)[-1]
         raise kind(line.removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")) from None
 
 
 def _stacked(items: Sequence[tuple[Any, Any]]) -> tuple[Tensor, list[Any]]:
-    """Single examples as a batch; labels keep the types they have."""
+    """Stacks single examples to a batch; labels keep their types."""
     return torch.stack([raw(value) for value, _ in items]), [label for _, label in items]

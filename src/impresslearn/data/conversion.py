@@ -1,7 +1,7 @@
 """Turns labelled data of any accepted form into `Examples` or `StreamedExamples`.
 
-Data that fit in memory are read once and held. Data that do not fit, or that a `Dataset` draws at
-random, are streamed: holding one random crop of an image would freeze the augmentation.
+Data that fit in memory are read once and held. Data that do not fit are streamed. So are the items
+of a `Dataset` that applies random transforms: holding them would repeat the first random draw.
 """
 
 import random
@@ -32,10 +32,10 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 
-# Names of the label column, in upper or lower case.
+# Names that a label column may have, in upper or lower case.
 LABEL_NAMES = ("label", "labels", "target", "class", "y")
 NO_EXAMPLE = "the data hold no example"
-PROBED = 16  # items of a data set that are read twice to see whether it draws at random
+PROBED = 16  # items of a data set that are read twice, to find random transforms
 
 
 def as_examples(
@@ -48,13 +48,13 @@ def as_examples(
     """Labelled examples from any of the usual forms.
 
     - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label); a
-      `DataLoader`, whose data set is read and whose batch size and order are not used; a data set
-      of Hugging Face with a column of `LABEL_NAMES`; the path of an image folder with one
+      `DataLoader`, of which only the data set is used, not its batch size and order; a Hugging Face
+      data set with a label column named as in `LABEL_NAMES`; the path of an image folder with one
       sub-folder per class (extra `vision`); or `Examples`.
-    - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
-      is short. A data set that draws at random while it is read is streamed at any size.
-    - `workers`: processes that read data that do not fit in memory (2).
-    - `layout`: its size and shape apply to images, its columns to tables; None (the default)
+    - `memory_limit`: the most bytes of inputs, as float32, that are held in memory; default 4 GiB.
+      A data set with random transforms is streamed whatever its size.
+    - `workers`: the number of processes that read streamed data; default 2.
+    - `layout`: gives the size and shape of images, and the columns of tables. None (the default)
       leaves them as they are.
     """
     if layout is not None:
@@ -62,7 +62,7 @@ def as_examples(
     if isinstance(data, (str, Path)):
         data = image_folder(Path(data), layout)
     if isinstance(data, Examples):
-        # The inputs are floats by now: only the flags know what they came as.
+        # The inputs are floats by now; the flags record which type they had.
         checked = pair(data.inputs, data.labels, layout)
         pixels, integers = data.pixels or checked.pixels, data.integers or checked.integers
         return replace(checked, augment=data.augment, pixels=pixels, integers=integers)
@@ -86,7 +86,7 @@ def as_examples(
 
 
 def _of_rows(data: Any, layout: Preprocessing | None) -> Examples:
-    """A data set of Hugging Face, plain or streamed: rows are dictionaries with a label column."""
+    """A Hugging Face data set, plain or streamed, whose rows are dictionaries with a label."""
     rows = list(data.with_format(None))
     if not rows:
         raise InputError(NO_EXAMPLE)
@@ -102,7 +102,7 @@ def _of_rows(data: Any, layout: Preprocessing | None) -> Examples:
 def label_and_others(
     names: Iterable[Any], label_column: str | None = None, needed: bool = True
 ) -> tuple[Any, list[Any]]:
-    """The name of the column of labels, None without one that is not needed, and the others."""
+    """(label column, other columns). The label column may be None unless it is `needed`."""
     known = LABEL_NAMES if label_column is None else (composed(label_column),)
     labels: list[Any] = []
     others: list[Any] = []
@@ -110,7 +110,7 @@ def label_and_others(
         text = str(name).casefold() if label_column is None else name
         (labels if text in known else others).append(name)
     if len(labels) > 1 or not others or (needed and not labels):
-        # The list is cut, and labels are often in the last column.
+        # The error shows only some names. Labels are often in the last column, so show it first.
         columns = some([*labels, *others[-1:], *others[:-1]])
         raise InputError(
             f"expected one column of labels ({', '.join(known)}) and others, got {columns}; rename "
@@ -120,12 +120,12 @@ def label_and_others(
 
 
 def _dataset_of(loader: torch_data.DataLoader) -> Any:
-    """The data set behind a loader that only batches and shuffles."""
-    # Another sampler may select or repeat examples, another collate function may change them.
+    """The data set of a loader, which may only batch and shuffle."""
+    # Any other sampler may select or repeat examples, and a collate function may change them.
     data: Any = loader.dataset
     batches: Any = loader.batch_sampler
     sampler: Any = batches.sampler if type(batches) is torch_data.BatchSampler else None
-    # Streams are refused later.
+    # Iterable data sets are refused later.
     plain = isinstance(data, torch_data.IterableDataset) or not hasattr(data, "__getitem__")
     if not plain and type(sampler) in (torch_data.SequentialSampler, torch_data.RandomSampler):
         plain = len(sampler) == len(data) and not getattr(sampler, "replacement", False)
@@ -136,10 +136,10 @@ def _dataset_of(loader: torch_data.DataLoader) -> Any:
 
 
 def pair(inputs: Any, labels: Any, layout: Preprocessing | None = None) -> Examples:
-    """Inputs and labels that belong together by their positions."""
+    """Examples from inputs and labels; input i has label i."""
     index: Any = getattr(inputs, "index", None)
     other: Any = getattr(labels, "index", None)
-    indexed = hasattr(index, "equals") and hasattr(other, "equals")  # as by pandas
+    indexed = hasattr(index, "equals") and hasattr(other, "equals")  # pandas has such indices
     if indexed and not index.equals(other) and set(index) == set(other):
         line = "inputs and labels have one index in two orders; give labels.loc[inputs.index]"
         raise InputError(f"{line}, or both as arrays if their rows belong together")
@@ -156,7 +156,7 @@ def pair(inputs: Any, labels: Any, layout: Preprocessing | None = None) -> Examp
 
 @contextmanager
 def users_code(what: Callable[[], str]) -> Iterator[None]:
-    """Turns an exception of a user's data set into one line; `what` says what cannot be read."""
+    """Turns an exception of a user's code into one line; `what` returns what failed."""
     try:
         yield
     except ImpressLearnError:
@@ -167,10 +167,10 @@ def users_code(what: Callable[[], str]) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class _Items(torch_data.Dataset):
-    """The items of a data set as pairs (tensor, label), each checked against the first."""
+    """The items of a data set as pairs (tensor, label), all with the form of the first item."""
 
     dataset: Any
-    layout: Preprocessing | None = None  # of Pillow's images
+    layout: Preprocessing | None = None  # for Pillow images
     form: tuple[Any, ...] | None = None  # shape and type of the first item, if known
 
     def __len__(self) -> int:
@@ -208,17 +208,17 @@ def _from_dataset(
         first, _ = items[0]
     items = replace(items, form=_form_of(first))
     pixels, images = first.dtype == torch.uint8, isinstance(dataset, ImageFiles)
-    # Counted as float32, which every type but half precision becomes.
+    # Count 4 bytes per number: every type except half precision becomes float32.
     fits = 4 * first.numel() * count <= memory_limit
     if fits and (images or not _draws_at_random(items)):
         values, labels = [], []
         for index in range(count):
             value, label = items[index]
-            values.append(value.clone())  # a data set may give the same memory again and again
+            values.append(value.clone())  # a data set may reuse the memory of an item
             labels.append(label)
         return replace(pair(values, labels), pixels=pixels)
-    workers = 0 if fits else workers  # to start processes takes longer than to read few data
-    # These spare a reading of all images.
+    workers = 0 if fits else workers  # for few data, starting processes takes longer than reading
+    # These data sets have all labels in `targets`, so the images need not be read for labels.
     torchvision = type(dataset).__module__.startswith("torchvision.datasets.")
     changed = getattr(dataset, "target_transform", None) is not None
     trusted = images or (torchvision and not changed)
@@ -237,7 +237,7 @@ def _form_of(value: Tensor) -> tuple[Any, ...]:
 
 
 def _draws_at_random(items: _Items) -> bool:
-    """Whether some items differ when they are read again, or draw from the global generators."""
+    """Whether items differ when they are read again, or reading draws from global generators."""
     with drawing(0):
         untouched = _draws()
     with drawing(0):

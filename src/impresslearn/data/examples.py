@@ -1,4 +1,4 @@
-"""Labelled examples, held in memory or read anew each epoch, and the tensors they consist of."""
+"""Labelled examples, in memory or read anew each epoch, and the tensors that hold their inputs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from impresslearn.errors import InputError
 
 Augmentation = Callable[[Any, torch.Generator], Any]
 
-MEMORY_LIMIT = 4 * 1024**3  # bytes of inputs, as float32, up to which data are held in memory
+MEMORY_LIMIT = 4 * 1024**3  # most bytes of inputs, as float32, that are held in memory
 
 
 class Inputs:
-    """Several tensors as the inputs of a network that takes more than one.
+    """The inputs of a network that takes several tensors.
 
-    `Inputs` is indexed, split and moved as one tensor is, and unpacked into arguments only when the
-    network is called. A dictionary stands for named tensors wherever inputs are taken.
+    You can index, split and move `Inputs` like one tensor. It is unpacked into arguments only when
+    the network is called. A dictionary of named tensors is accepted wherever `Inputs` is.
 
     - `tensors`: arguments in order, each (n, ...) with one row per example, as in
       `Inputs(images, ages)`.
@@ -55,7 +55,7 @@ class Inputs:
         return {name: tensor for name, tensor in self.items() if isinstance(name, str)}
 
     def items(self) -> Iterator[tuple[int | str, Tensor]]:
-        """Position or name, and tensor, of each argument."""
+        """Pairs (position or name, tensor), one per argument."""
         return iter(self._tensors.items())
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
@@ -93,8 +93,8 @@ class Inputs:
         return self.tensors[0].device
 
     def to(self, *targets: Any, **options: Any) -> Inputs:
-        """As `Tensor.to`; a floating-point type among the targets leaves integers as they are."""
-        # Token ids beside other inputs stay integers when the network's float type is asked for.
+        """Like `Tensor.to`, but a floating-point dtype converts only floating-point tensors."""
+        # So token ids stay integers when all inputs get the network's dtype.
         places = [target for target in targets if not isinstance(target, torch.dtype)]
         floats = [target for target in targets if target in places or target.is_floating_point]
 
@@ -115,13 +115,13 @@ class Inputs:
 
 
 class Features(Inputs):
-    """Features of inputs, from `ImpressLearner.features`; indexed, sliced and moved as a tensor.
+    """Features of inputs, from `ImpressLearner.features`. Index, slice and move it like a tensor.
 
-    - `values`: (n, f) float, what enters the head of each network, side by side.
-    - `inputs`: the n prepared inputs behind them.
+    - `values`: (n, f) float, the inputs of the head under each set of weights, side by side.
+    - `inputs`: the n prepared inputs that the features were computed from.
     - `network`: the fingerprint of the frozen network.
-    - `keys`: one for each set of masked weights, in the order of the values.
-    - `form`: how raw inputs came, for the history of a first task.
+    - `keys`: one for each set of weights (frozen or masked), in the order of `values`.
+    - `form`: the type and shape of the raw inputs, which a first task keeps in its history.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Features(Inputs):
         return Features(function(self.values), mapped, self.network, self.keys, self.form)
 
     def of(self, keys: Sequence[Hashable] | None) -> list[Tensor]:
-        """(n, f) under each of these weights. Raises InputError unless all are here."""
+        """The features (n, f) of each of these keys. Raises InputError if a key is missing."""
         if keys is None or not set(keys) <= set(self.keys):
             raise InputError(
                 "these features are not what the task reads: it has weights of its own, or the "
@@ -154,12 +154,12 @@ class Features(Inputs):
 
 
 def inputs_behind(inputs: Tensor | Inputs) -> Tensor | Inputs:
-    """The inputs themselves, also of `Features`."""
+    """The inputs that `Features` were computed from; other inputs as they are."""
     return inputs.inputs if isinstance(inputs, Features) else inputs
 
 
 def one_tensor(inputs: Tensor | Inputs) -> Tensor:
-    """Inputs where only one tensor per example will do. Raises InputError for several."""
+    """Returns inputs that are a single tensor. Raises InputError for several tensors."""
     if isinstance(inputs, Inputs):
         line = "give the tensor alone, or il.Prepared(data) to a network of several inputs"
         raise InputError(f"the learner takes one tensor or table, got {inputs}; {line}")
@@ -172,10 +172,10 @@ class Examples:
 
     - `inputs`: (n, ...) floating point, or several tensors.
     - `labels`: (n,) array of integers or strings.
-    - `augment`: a function of (batch, generator) applied to training batches only; it must draw
-      from this generator. None by default.
-    - `pixels`: whether the inputs came as uint8, and have been scaled to [0, 1].
-    - `integers`: whether the inputs came as integers of another type.
+    - `augment`: a function of (batch, generator), applied to training batches only. It must take
+      all its random numbers from this generator. None by default.
+    - `pixels`: whether the inputs were uint8 before they were scaled to [0, 1].
+    - `integers`: whether the inputs were integers of another type before.
     """
 
     inputs: Tensor | Inputs
@@ -204,13 +204,13 @@ class Examples:
 
 @dataclass(frozen=True, repr=False)
 class StreamedExamples:
-    """Examples of a `Dataset` that does not fit in memory, or draws at random.
+    """Examples of a `Dataset` that does not fit in memory, or whose inputs are drawn at random.
 
     - `dataset`: pairs (input, label), read anew each epoch.
-    - `labels`: (n,) array of the labels, known from one reading.
-    - `workers`: processes that read; 0 reads in this process.
+    - `labels`: (n,) array of the labels, which were read once in advance.
+    - `workers`: the number of processes that read; 0 (default) reads in this process.
     - `pixels`, `augment`: as for `Examples`.
-    - `steps`: functions that prepare batches of raw inputs (n, ...), in turn.
+    - `steps`: functions that are applied in turn to a batch of raw inputs (n, ...).
     """
 
     dataset: Dataset
@@ -234,25 +234,25 @@ class StreamedExamples:
         return replace(self, dataset=part, labels=self.labels[places])
 
     def inputs_at(self, indices: np.ndarray) -> Tensor:
-        """The inputs at these positions, read now; each call draws the same."""
+        """Reads the inputs at these positions; random transforms are the same in each call."""
         with drawing(0):
             return self.prepared(torch.stack([raw(self.dataset[int(i)][0]) for i in indices]))
 
     def prepared(self, inputs: Tensor) -> Tensor:
-        """A batch that was read, as the network takes it."""
+        """Turns a batch that was read into inputs of the network, by `steps` and `as_inputs`."""
         for step in self.steps:
             inputs = step(inputs)
         return as_inputs(inputs)
 
 
 def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.ndarray:
-    # NumPy would make floats of an empty list, which cannot index.
+    # NumPy would turn an empty list into floats, which cannot index an array.
     chosen = np.asarray(indices, dtype=None if len(indices) else np.int64)
     return np.arange(length)[chosen]
 
 
 def raw(values: Any) -> Tensor:
-    """Values as a tensor of the same type. Raises InputError for anything but numbers."""
+    """Values as a tensor of the same dtype. Raises InputError for anything but numbers."""
     kind, is_tensor = type(values).__name__, isinstance(values, Tensor)
     several = isinstance(values, (Mapping, Inputs, Dataset, DataLoader))
     if several or (hasattr(values, "column_names") and hasattr(values, "with_format")):
@@ -265,7 +265,7 @@ def raw(values: Any) -> Tensor:
         raise InputError("inputs are a tensor on meta, which holds no values; give the real tensor")
     if is_tensor:
         odd = values.is_quantized or values.is_nested or values.layout != torch.strided
-    else:  # NumPy would take what is masked as it is
+    else:  # NumPy would ignore the mask of a masked array
         odd = isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray")
     if odd:
         raise InputError(
@@ -275,22 +275,22 @@ def raw(values: Any) -> Tensor:
     if is_tensor:
         if not values.is_inference():
             return values.detach()
-        with torch.inference_mode(False):  # a copy that can be learned from
+        with torch.inference_mode(False):  # a copy that training can use
             return values.clone()
-    if hasattr(values, "getbands"):  # one of Pillow's images
+    if hasattr(values, "getbands"):  # one Pillow image
         return raw([values])[0]
     values = as_table(values)
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):
         values = _numbers_of_table(values)
     elif getattr(values, "dtype", None) == np.dtype(object):
-        values = values.tolist()  # a column of images or arrays, say
+        values = values.tolist()  # such as a column of images or arrays
     if isinstance(values, Sequence) and len(values) and hasattr(values[0], "getbands"):
         values = pixels_of_images(values, all(image.getbands() == ("L",) for image in values))
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             return raw(torch.stack(list(values)))
-        # torch shares memory only with arrays that are contiguous and can be written; others are
-        # copied, as are arrays of another byte order.
+        # torch can share memory only with contiguous, writable arrays. Other arrays are copied, and
+        # so are arrays of another byte order.
         array = np.require(values, requirements=["C", "W"])
         if array.dtype.kind in "biufc":
             return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
@@ -305,31 +305,31 @@ def raw(values: Any) -> Tensor:
 
 
 def as_table(values: Any) -> Any:
-    """A table of Arrow as a DataFrame, without the index that it may carry; others as they are."""
+    """An Arrow table as a DataFrame, whose index is not a column. Other values as they are."""
     of_arrow = hasattr(values, "column_names") and hasattr(values, "to_pandas")
     return values.to_pandas() if of_arrow and not hasattr(values, "with_format") else values
 
 
 def upright(image: Any) -> Any:
-    """Pillow's image as its camera was held. Raises InputError for more than 8 bits a channel."""
+    """A Pillow image, upright by its EXIF tag. Raises InputError above 8 bits per channel."""
     from PIL import ImageOps
 
-    if image.mode.startswith(("I", "F")):  # Pillow would cut off all above 255
+    if image.mode.startswith(("I", "F")):  # Pillow would clip values above 255
         raise InputError("an image has more than 8 bits a channel; save it with 8")
     if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")  # else Pillow warns when it makes RGB of it
+        image = image.convert("RGBA")  # else Pillow warns when it converts to RGB
     return ImageOps.exif_transpose(image)
 
 
 def pixels_of_images(images: Sequence[Any], grey: bool, size: int | None = None) -> np.ndarray:
-    """(n, c, h, w) uint8 of Pillow's images, grey or RGB; size: of a centre square that is kept."""
+    """Pillow images as uint8 (n, c, h, w), grey or RGB. size: crop and resize to such a square."""
     from PIL import Image, ImageOps
 
     pixels = []
     for image in images:
         converted = upright(image).convert("L" if grey else "RGB")
         if size:
-            # `fit` crops while it resizes: a long and narrow image takes no more memory.
+            # `fit` crops and resizes in one step, so a long, narrow image takes no more memory.
             converted = ImageOps.fit(converted, (size, size), Image.Resampling.BILINEAR)
         pixels.append(np.asarray(converted))
     shapes = sorted({array.shape[:2] for array in pixels})
@@ -342,7 +342,7 @@ def pixels_of_images(images: Sequence[Any], grey: bool, size: int | None = None)
 
 
 def _numbers_of_table(table: Any) -> np.ndarray:
-    """The numbers of a DataFrame. Raises InputError that names a cell of anything else."""
+    """The numbers of a DataFrame. Raises InputError, which names a cell that is not a number."""
     numbers = [name for name in table.columns if isinstance(name, int)]
     if numbers != sorted(numbers) == list(range(len(table.columns))):
         shown = ", ".join(map(str, numbers[:8]))
@@ -350,7 +350,7 @@ def _numbers_of_table(table: Any) -> np.ndarray:
     values = table.to_numpy()
     if values.dtype.kind in "biufc":
         return values
-    # Columns of several types, such as truth values and numbers that may be missing.
+    # Columns of several types, such as booleans and numbers that may be missing.
     columns = []
     for name, cells in zip(table.columns, values.T, strict=True):
         try:
@@ -369,7 +369,7 @@ def _numbers_of_table(table: Any) -> np.ndarray:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell, or its text, is a number."""
+    """Whether a cell is a number other than NaN, or text that can be read as such a number."""
     try:
         return not math.isnan(float(value))
     except (TypeError, ValueError):
@@ -379,7 +379,7 @@ def is_number(value: Any) -> bool:
 def as_inputs(values: Any) -> Tensor:
     """Inputs as a float tensor: uint8 pixels are scaled to [0, 1], other numbers become float32.
 
-    Half precision stays. Raises InputError for anything but finite numbers of shape (n, ...).
+    float16 and bfloat16 stay. Raises InputError unless inputs are finite numbers (n, ...).
     """
     tensor = raw(values)
     if not tensor.dim():
@@ -392,8 +392,8 @@ def as_inputs(values: Any) -> Tensor:
         raise InputError("inputs must be real numbers, got complex ones")
     if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         tensor = tensor.float()
-    # One reduction instead of a mask as large as the data: a sum is finite unless a value is not
-    # (or the sum overflows, which the exact check then settles).
+    # The sum needs no mask as large as the data. If it is finite, so are all values. If not, the
+    # sum may just have overflowed, so count the values that are not finite.
     if not torch.isfinite(tensor.sum()) and (bad := int((~torch.isfinite(tensor)).sum())):
         line = "inputs hold values that are NaN, infinite or too large for float32"
         raise InputError(f"{line} ({bad} of {tensor.numel()}); clean or scale them first")
@@ -401,10 +401,10 @@ def as_inputs(values: Any) -> Tensor:
 
 
 def as_network_inputs(values: Any) -> Tensor | Inputs:
-    """`as_inputs` of one tensor, or of each tensor of a dictionary or `Inputs`.
+    """Applies `as_inputs` to one tensor, or to the float tensors of a dictionary or `Inputs`.
 
-    Among several inputs integers and booleans stay as they are, and uint8, which may be ids as well
-    as pixels, is refused.
+    Other tensors of a dictionary or `Inputs`: booleans stay, and integers become int64. Raises
+    InputError for uint8 among them, because uint8 may mean ids or pixels.
     """
     if isinstance(values, Mapping):
         values = Inputs(**values)
@@ -427,7 +427,7 @@ def _one_of_several(values: Any) -> Tensor:
 
 
 def to_tensor_and_dtype_kind(values: Any) -> tuple[Any, bool, bool]:
-    """`as_network_inputs`, whether the values are uint8, and whether they are other integers."""
+    """(`as_network_inputs`, whether the values are uint8, whether they are other integers)."""
     if isinstance(values, (Mapping, Inputs)):
         return as_network_inputs(values), False, False
     tensor = raw(values)
@@ -454,7 +454,7 @@ def drawing(seed: int) -> Iterator[None]:
 def data_fingerprint(examples: Examples | StreamedExamples) -> str:
     """The SHA-256 of inputs and labels in their order, as 64 hexadecimal digits.
 
-    Of `StreamedExamples` it covers the labels only, because reading all inputs would take an epoch.
+    For `StreamedExamples` it covers only the labels, because reading all inputs takes an epoch.
     """
     labels = label_array(examples.labels)
     inputs = examples.inputs if isinstance(examples, Examples) else Inputs()
@@ -468,6 +468,6 @@ def data_fingerprint(examples: Examples | StreamedExamples) -> str:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, as torch keeps them."""
-    # As uint8, because NumPy has no bfloat16.
+    """The bytes of a tensor, as in torch's memory."""
+    # Viewed as uint8, because NumPy has no bfloat16.
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -1,7 +1,7 @@
-"""Files as examples: arrays, tables and images become labelled data, or inputs with names.
+"""Reads files of arrays, tables and images as labelled examples, or as inputs with names.
 
-The suffix decides how a file is read. Its values follow the rules of `impresslearn.data`: uint8 is
-scaled to [0, 1], other numbers are taken as they are. Nothing is unpickled.
+The suffix decides how a file is read. The rules of `impresslearn.data` apply to its values: uint8
+is scaled to [0, 1], and other numbers stay as they are. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from impresslearn.errors import InputError
 if TYPE_CHECKING:
     from pandas import Series
 
-# Names of inputs and labels in .npz, in the order in which they are looked for.
+# Names of inputs and labels in .npz files; the first pair that a file has is used.
 PAIRS = (
     *(("inputs", "labels"), ("images", "labels"), ("data", "targets")),
     *(("X", "y"), ("x", "y"), ("x_train", "y_train")),
 )
-# As Python writes an integer, or pandas once its column had a gap: 1.0. "01" and "+1" are names.
-# At most 18 digits always fit int64.
+# An integer as Python writes it, or as pandas does if a value of the column is missing: 1.0. Other
+# texts such as "01" and "+1" are names. 18 digits always fit int64.
 WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0+)?")
 
 
 @dataclass
 class FileReader:
-    """Reads files of data, raw as they are.
+    """Reads files as raw data, without preprocessing.
 
-    - `label_column`: the name of a table's label column. None (the default): the column label,
+    - `label_column`: the name of a table's label column. None (the default) for the column label,
       target, class or y.
-    - `layout`: the size of images, the columns of tables, and the shape of inputs: images are grey
-      if it has one number per pixel, else RGB.
-    - `columns`: of the table that was read last.
+    - `layout`: gives the size of images, the columns of tables, and the shape of inputs. Images are
+      grey if the shape has one number per pixel, else RGB.
+    - `columns`: the input columns of the table that was read last.
     """
 
     label_column: str | None = None
@@ -61,7 +61,7 @@ class FileReader:
             return as_examples(self._arrays(path, labelled=True), layout=self.layout)
 
     def inputs(self, path: str | Path) -> Examples:
-        """Inputs, with the names of their files or their row numbers from 1 in place of labels.
+        """Inputs without labels. In place of a label each has its file name, or its row from 1.
 
         - `path`: an image; a folder of images; .npy; .npz with arrays as `_chosen` takes them; .csv
           or .parquet, whose label column is left out.
@@ -80,12 +80,12 @@ class FileReader:
         return replace(examples, labels=np.array(names))
 
     def _arrays(self, path: Path, labelled: bool) -> tuple[Any, Any]:
-        """Inputs and, if `labelled`, the labels that the same file holds."""
+        """The inputs in a file and, if `labelled`, its labels."""
         suffix = path.suffix.lower()
         if suffix in (".csv", ".parquet"):
             return self._table(path, labelled)
         if suffix == ".npy" and not labelled:
-            # Mapped, because NumPy would first allocate all that a damaged header declares.
+            # Without mapping, NumPy would allocate as much as a damaged header declares.
             return np.array(np.load(path, mmap_mode="r", allow_pickle=False)), None
         if suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
@@ -95,7 +95,7 @@ class FileReader:
         raise InputError(f"cannot read {path}; expected {others}, .npz, .csv or .parquet")
 
     def _table(self, path: Path, labelled: bool) -> tuple[Any, Any]:
-        """The input columns of a table, in the order of the layout, and its label column."""
+        """The input columns of a table, in the order of `layout.columns`, and its label column."""
         pandas = imported("pandas", "reading tables needs pandas", "pandas")
         if path.suffix.lower() == ".parquet":
             frame = pandas.read_parquet(path).rename(columns=lambda name: composed(str(name)))
@@ -107,11 +107,11 @@ class FileReader:
             header = pandas.read_csv(path, nrows=0, **layout).columns
             names = [composed(name.strip()) for name in header]
             label, others = label_and_others(names, self.label_column, labelled)
-            # Labels stay texts: as numbers 1e5 and 100000 would be one class. "nan" may be one.
+            # Read labels as text: as numbers, 1e5 and 100000 would be one class. "nan" is a name.
             texts: Any = {label: str} if self.layout.tokenizer is None else str
             layout |= {"dtype": texts, "keep_default_na": False, "low_memory": False}
             frame = pandas.read_csv(path, names=names, header=0, **layout)
-            if not isinstance(frame.index, pandas.RangeIndex):  # of spare cells pandas makes names
+            if not isinstance(frame.index, pandas.RangeIndex):  # made from spare cells
                 raise InputError(f"rows have more cells than the {len(names)} of the first line")
             if any(name.startswith("Unnamed: ") for name in names):
                 line = "a column has no name in the header; leave it out if it counts rows"
@@ -126,9 +126,9 @@ class FileReader:
 
 
 def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:
-    """Inputs and labels by the first of `PAIRS` that is there, or all arrays beside the labels.
+    """Inputs and labels by the first of `PAIRS` in the file; else labels, and all other arrays.
 
-    Several such arrays are a network's inputs by name.
+    If these are several arrays, they are a network's inputs by name.
     """
     names = list(arrays.keys())
     for inputs, labels in PAIRS:
@@ -144,16 +144,16 @@ def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:
 
 
 def _labels_of(column: Series) -> np.ndarray:
-    """(n,) int64 if all labels are whole numbers as `WHOLE` has them, else strings."""
+    """Labels (n,): int64 if all of them match `WHOLE`, else strings."""
     texts = []
     for row, (value, missing) in enumerate(zip(column.tolist(), column.isna(), strict=True), 1):
-        # A column of numbers with a missing one holds floats in a .parquet file.
+        # In a .parquet file, a column of integers with a missing value holds floats.
         is_whole = isinstance(value, (bool, float)) and float(value).is_integer()
         text = str(int(value) if is_whole else value).strip()
         if missing or not text:
             raise InputError(f"row {row} has no label")
         if not isinstance(value, (str, int, float)):
-            label_array([value])  # raises for what has no one text, such as bytes
+            label_array([value])  # raises for values without a unique text, such as bytes
         texts.append(text)
     if all(map(WHOLE.fullmatch, texts)):
         return np.array([int(text.partition(".")[0]) for text in texts], dtype=np.int64)

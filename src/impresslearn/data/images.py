@@ -24,7 +24,7 @@ SUFFIXES = (
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[Path]:
-    """The path of a file or folder; an exception while it is read becomes a line that names it."""
+    """A path; an exception inside the block becomes one line that names this file or folder."""
     path = Path(path)
     try:
         if not path.exists():
@@ -46,7 +46,7 @@ def reading(path: str | Path) -> Iterator[Path]:
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each sub-folder, both sorted by name; hidden files are left out."""
+    """Sub-folder -> its image files, both sorted by name; hidden files are left out."""
     expected = f"expected {folder}/CLASS/IMAGE files"
     if not folder.is_dir():
         line = f"no image folder at {folder}; {expected}"
@@ -83,11 +83,11 @@ def flat_images(folder: Path, hint: str = "") -> list[Path]:
 class ImageFiles(Dataset):
     """Image files as pairs of a uint8 tensor (c, h, w) and the name of the file's folder.
 
-    Transparency is dropped; images are turned as their Exif tag says.
+    Transparency is dropped, and images are turned upright by their Exif tag.
 
     - `files`: paths of images.
-    - `layout`: its `size` resizes and crops; without one all images need the shape of the first. A
-      `shape` with one number per pixel makes images grey.
+    - `layout`: images are resized and cropped to its `size`; without a size all images must have
+      the shape of the first. They become grey if its `shape` has one number per pixel.
     """
 
     files: Sequence[Path]
@@ -119,13 +119,13 @@ class ImageFiles(Dataset):
 
     def _pixels(self, path: Path) -> Tensor:
         pillow = imported("PIL.Image", "reading images needs pillow", "vision")
-        # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the
-        # pixels.
+        # Open the file here: given a path, Pillow maps uncompressed files to memory, and then
+        # mixes up the pixels of images that are turned.
         with reading(path), path.open("rb") as stream:
             return torch.from_numpy(self.layout.pixels_of([pillow.open(stream)])[0])
 
 
 def image_folder(folder: Path, layout: Preprocessing | None = None) -> ImageFiles:
-    """The images FOLDER/CLASS/IMAGE; errors as `class_images`."""
+    """The images FOLDER/CLASS/IMAGE. Raises as `class_images`."""
     files = chain.from_iterable(class_images(folder).values())
     return ImageFiles(list(files), layout or Preprocessing())

@@ -1,6 +1,6 @@
-"""Labels as the user gives them, integers or strings, and as class indices 0..K-1.
+"""Labels as the user gives them (integers or strings), and as class indices 0..K-1.
 
-All labels pass through `label_array`, so that the rest of the library can compare them by equality.
+All labels pass through `label_array`, so the rest of the library can compare labels with ==.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ Label = int | str
 def label_array(labels: Any) -> np.ndarray:
     """Labels as a (n,) array of int64 or of strings.
 
-    - `labels`: integers of 64 bits, booleans, whole floats or strings, all of one kind: a list, an
-      array or a tensor of shape (n,) or (n, 1). Strings come back in Unicode's form NFC.
+    - `labels`: a list, array or tensor of shape (n,) or (n, 1). All are of one kind: integers of 64
+      bits, booleans, floats without a fraction, or strings. Strings are brought to Unicode's NFC.
     """
     if isinstance(labels, np.ma.MaskedArray):
         raise InputError("labels must not be masked; leave out the examples without one")
@@ -32,7 +32,7 @@ def label_array(labels: Any) -> np.ndarray:
         labels = np.asarray(labels)
         if labels.ndim != 1 and labels.shape[1:] != (1,):
             raise _wrong_shape(labels.shape)
-        if labels.dtype.kind in "ib":  # other kinds may hold values that int64 cannot keep apart
+        if labels.dtype.kind in "ib":  # values of other kinds may be equal as int64
             return labels.ravel().astype(np.int64)
         labels = labels.ravel().tolist()
     return _from_values(labels)
@@ -44,7 +44,7 @@ def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
 
 
 def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
-    """The classes of a training set, at least two and at most `outputs` (None for no limit)."""
+    """The classes of a training set. InputError unless there are 2 to `outputs` (None: any)."""
     classes = classes_of(labels)
     if len(classes) < 2:
         raise InputError(f"a task needs at least two classes; all labels are {classes[0]!r}")
@@ -54,7 +54,7 @@ def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
 def grown_classes(
     known: tuple[Label, ...], added: tuple[Label, ...], outputs: int | None
 ) -> tuple[Label, ...]:
-    """The classes of a task, followed by the classes that only the new data have."""
+    """The classes of a task, followed by the classes that are new in added data."""
     if type(known[0]) is not type(added[0]):
         line = f"the task's labels are like {known[0]!r}, the new labels like {added[0]!r}"
         raise InputError(f"{line}; give them as the task has them")
@@ -72,13 +72,13 @@ def _fitting(classes: tuple[Label, ...], outputs: int | None) -> tuple[Label, ..
 
 
 def encode_labels(labels: np.ndarray, classes: Sequence[Label]) -> Tensor:
-    """(n,) int64 places in the classes. Raises InputError that names a label of none of them."""
+    """Positions (n,) int64 in the classes. Raises InputError, which names an unknown label."""
     index_of = {label: index for index, label in enumerate(classes)}
     try:
         return torch.tensor([index_of[label] for label in labels.tolist()], dtype=torch.long)
     except KeyError as error:
         label, known = error.args[0], tuple(classes)
-        grown_classes(known or (label,), (label,), None)  # raises for strings among integers
+        grown_classes(known or (label,), (label,), None)  # raises if integers and strings are mixed
         raise InputError(
             f"label {label!r} is not among the classes {some(known)}; leave it out, add it to "
             "classes= if they were given, or update the task with examples of it (update_task, "
@@ -98,7 +98,7 @@ def shorten(text: str) -> str:
 
 
 def _from_values(values: Sequence[Any]) -> np.ndarray:
-    # NumPy would make strings of [1, "1"] and so one class of two: kinds are compared before.
+    # Check kinds first: NumPy would turn [1, "1"] into strings, which are then one class.
     if not set(map(type, values)) <= {int, str}:
         values = [_plain(value, len(values)) for value in values]
     example_of = {type(value): value for value in values}
@@ -118,7 +118,7 @@ def _from_values(values: Sequence[Any]) -> np.ndarray:
 
 
 def _plain(value: Any, count: int) -> Any:
-    """The Python value of a scalar of NumPy or torch, of a row of one, or of an enumeration."""
+    """The Python value of a NumPy or torch scalar, a row of one value, or an enumeration member."""
     if isinstance(value, (Tensor, np.ndarray, np.generic, list, tuple)):
         shape = np.shape(value)
         if shape not in ((), (1,)):

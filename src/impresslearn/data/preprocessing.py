@@ -1,7 +1,7 @@
 """Shapes, scales and normalises raw inputs before the network sees them.
 
-A learner and its store keep one `Preprocessing` beside the network, apply it wherever inputs come
-in, and put it into every export, so that the same raw inputs get the same labels everywhere.
+A learner and its store keep one `Preprocessing` with the network. They apply it to all inputs and
+put it into every export, so that the same raw inputs get the same labels everywhere.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from impresslearn.data.text import checked_tokenizer, tokens_of
 from impresslearn.errors import InputError
 
 Numbers = float | Sequence[float]
-# A column whose largest value is below this share of the table's largest has a smaller scale.
+# A column is on a smaller scale if its largest value is below this share of the table's largest.
 SCALE_RATIO = 0.1
-# How far pixels may lie beyond their range, after resampling for example.
+# How far pixels may be outside their range, for example after resampling.
 RANGE_TOLERANCE = 1e-3
-ROUNDING = 1e-13  # a spread below this share of a mean is rounding of sums
-FAR = 1e-3  # a spread below this share of a mean needs all digits of the mean
-SMALLEST_STD = 1e-30  # a smaller one would make infinite inputs of ordinary ones
+ROUNDING = 1e-13  # a standard deviation below this share of the mean is a rounding error
+FAR = 1e-3  # a standard deviation below this share of the mean needs all digits of the mean
+SMALLEST_STD = 1e-30  # division by a smaller number would make ordinary inputs infinite
 FLOAT_STEP = torch.finfo(torch.float32).eps
-LARGEST_SIZE = 8192  # pixels per side that images are resized to at most
+LARGEST_SIZE = 8192  # the largest `size`, in pixels
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Inputs, or labelled data, that a learner takes as they are, without its preprocessing."""
+    """Marks inputs or labelled data as prepared: a learner does not apply its preprocessing."""
 
     data: Any
 
@@ -62,21 +62,21 @@ class Prepared:
 class Preprocessing:
     """A shape, a scale and a normalisation of raw inputs, the same for all tasks of a learner.
 
-    - `shape`: of one input. Flat inputs are folded to it, others flattened; sizes of 1 come and go;
-      (h, w, c) becomes (c, h, w). None (the default) leaves inputs as they are.
-    - `mean`, `std`: subtracted and divided by last; one number, or one per channel (per column of
-      flat inputs). 0 and 1 by default.
-    - `size`: of image files. The shorter side is resized to this number of pixels, then the centre
-      square kept. None by default.
-    - `pixels`: True for integers from 0 to 255, which are scaled to [0, 1], and floats in [0, 1];
-      False for other numbers, so that uint8 is refused; None (the default) scales uint8 only.
+    - `shape`: the shape of one input. Inputs are folded or flattened to it; sizes of 1 are added or
+      removed; (h, w, c) becomes (c, h, w). None (default) leaves inputs as they are.
+    - `mean`, `std`: at the end, mean is subtracted and the result divided by std. Each is one
+      number, or one per channel (per column of flat inputs). 0 and 1 by default.
+    - `size`: image files are resized so that the shorter side has this number of pixels, and
+      cropped to the centre square. None by default.
+    - `pixels`: True for pixels: integers from 0 to 255, which are scaled to [0, 1], or floats in
+      [0, 1]. False for other numbers; uint8 is then refused. None (default) scales only uint8.
     - `columns`: names of a table's columns in the order of the inputs. DataFrames and files with
       these names may have them in any order. None by default.
-    - `tokenizer`: of text: the path of a tokenizer.json, its content or a `tokenizers.Tokenizer`.
-      Inputs are then a list or one column of sentences, which a network takes as the arguments
+    - `tokenizer`: for text: the path of a tokenizer.json, its content or a `tokenizers.Tokenizer`.
+      Inputs are then a list or column of sentences, which become the network's arguments
       `input_ids` and `attention_mask`. None by default.
-    - `max_length`: tokens of a sentence, after which it is cut; by default as the tokenizer says,
-      else 512.
+    - `max_length`: the most tokens of a sentence; the rest is cut. By default the tokenizer's own
+      limit, or else 512.
 
     Raises InputError for sizes out of range, numbers that are not finite, and a std below 1e-30.
     """
@@ -118,14 +118,14 @@ class Preprocessing:
     def standardising(cls, data: Any, **settings: Any) -> Preprocessing:
         """A preprocessing whose mean and standard deviation are measured on raw inputs.
 
-        Where columns of flat inputs, or channels of others, differ in scale, each gets its own.
+        If columns (or channels) differ in scale, each gets its own mean and standard deviation.
 
         - `data`: inputs (n, ...) or `Examples`.
         - `settings`: shape, size, pixels, columns. By default `pixels` is True for uint8, and
           `columns` are the names of a table.
 
-        Raises InputError if all inputs are the same, for a column whose changes float32 cannot hold
-        beside its mean, and for streamed data.
+        Raises InputError if all inputs are equal, if a column varies too little around its mean for
+        float32, and for streamed data.
         """
         if isinstance(data, StreamedExamples):
             raise InputError(
@@ -135,7 +135,7 @@ class Preprocessing:
             raise InputError("the data hold no example")
         if not settings.keys() <= {"shape", "size", "pixels", "columns"}:
             raise InputError("mean and std are measured: set only shape, size, pixels, columns")
-        # Columns of one name cannot be distinguished, so their order is not kept.
+        # If two columns have the same name, the order of names says nothing: do not keep it.
         names = names_of(data)
         if names and len(set(names)) == len(names):
             settings.setdefault("columns", names)
@@ -150,18 +150,18 @@ class Preprocessing:
         std, mean = torch.std_mean(values, correction=0)
         if not std > ROUNDING * mean.abs():
             raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
-        # Rows of an image look like channels (n, channels, time), but pixels have one scale.
+        # Rows of an image look like the channels of (n, channels, time), but share one scale.
         low, high = map(float, values.aminmax())
         one_scale = values.dim() > 2 and (pixels or made.pixels or (low >= 0 and high <= 1))
         columns = values.reshape(-1, 1)
         if not one_scale and values.dim() > 1:
             channels = values.movedim(1, -1).flatten(0, -2)
             largest = channels.abs().amax(dim=0)
-            # A quarter of the columns, or the smallest of a few.
+            # At least a quarter of the columns (of a few, one) must be on a smaller scale.
             small = largest.quantile(0.25, interpolation="lower")
             columns = channels if small < SCALE_RATIO * largest.max() else columns
         stds, means = torch.std_mean(columns, dim=0, correction=0)
-        # A column that does not vary here, but for rounding, is measured by its value.
+        # A column that is constant, except for rounding, is divided by its value.
         varies = stds > FLOAT_STEP * means.abs()
         stds = torch.where(varies, stds, torch.where(means == 0, 1.0, means.abs()))
         digits = 9 if columns.shape[1] > 1 or std <= FAR * mean.abs() else 6
@@ -169,31 +169,31 @@ class Preprocessing:
 
     @property
     def normalises(self) -> bool:
-        """Whether there is anything to subtract or to divide by."""
+        """Whether mean or std change the inputs."""
         return (self.mean, self.std) != (0.0, 1.0)
 
     def settings(self) -> dict[str, Any]:
-        """The fields as JSON values, from which `Preprocessing(**settings)` makes it again."""
+        """The fields as JSON values; `Preprocessing(**settings)` makes an equal preprocessing."""
         values = {}
         for name, value in asdict(self).items():
             values[name] = list(value) if isinstance(value, tuple) else value
         if self.columns is None:
-            del values["columns"]  # so that settings without columns are equal to recorded ones
+            del values["columns"]  # older records have no such key
         if self.tokenizer is None:
             del values["tokenizer"], values["max_length"]
         return values
 
     def apply(self, inputs: Any) -> Tensor | Inputs:
-        """Raw inputs as the network takes them, in a new float tensor, or the tokens of text.
+        """Turns raw inputs into inputs of the network: a new float tensor, or the tokens of text.
 
-        - `inputs`: (n, ...) numbers, or a table with the names of `columns`; sentences.
+        - `inputs`: numbers (n, ...), a table with the names of `columns`, or sentences.
         """
         return self.prepare(*to_tensor_and_dtype_kind(self.ordered(inputs)))
 
     def ordered(self, inputs: Any) -> Any:
-        """A table with its columns in the order of `columns`, pixels of Pillow's images, or tokens.
+        """Orders a table by `columns`; turns Pillow images into pixels and sentences into tokens.
 
-        Anything else comes back as it is.
+        Returns other inputs unchanged.
         """
         if self.tokenizer is not None:
             return tokens_of(inputs, self.tokenizer, self.max_length)
@@ -218,13 +218,13 @@ class Preprocessing:
         return table[[key_of[name] for name in self.columns]]
 
     def pixels_of(self, images: Sequence[Any]) -> np.ndarray:
-        """(n, c, h, w) uint8 of Pillow's images of `size`: grey if `shape` is, else RGB."""
+        """Pillow images as uint8 (n, c, h, w) of `size`; grey if `shape` has 1 channel, or RGB."""
         width, height = (self.size, self.size) if self.size else images[0].size
         grey = self.shape is not None and math.prod(self.shape) == width * height
         return pixels_of_images(images, grey, self.size)
 
     def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
-        """Raw labelled examples as the network takes them, streamed ones while they are read."""
+        """Prepares raw labelled examples for the network; streamed ones when they are read."""
         if isinstance(examples, Examples):
             inputs = self.prepare(examples.inputs, examples.pixels, examples.integers)
             return replace(examples, inputs=inputs)
@@ -232,7 +232,7 @@ class Preprocessing:
         return replace(examples, steps=(*examples.steps, self.apply))
 
     def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Any:
-        """Prepares the inputs of `Examples`, whose flags are `pixels` and `integers`."""
+        """Prepares the inputs of `Examples` with these flags `pixels` and `integers`."""
         if self.tokenizer is not None:
             return tokens_of(values, self.tokenizer, self.max_length)
         values = one_tensor(values)
@@ -242,17 +242,17 @@ class Preprocessing:
         return as_inputs(self.arranged(values))
 
     def arranged(self, inputs: Tensor) -> Tensor:
-        """Float inputs (n, ...) in the shape asked for, and normalised."""
+        """Float inputs (n, ...), brought to `shape` and normalised."""
         if self.shape is not None:
             inputs = _reshaped(inputs, tuple(self.shape))
         if not self.normalises:
             return inputs
-        # In half precision the difference from a large mean would lose its digits.
+        # In half precision, subtracting a large mean would lose digits.
         inputs = inputs.float()
         return inputs.sub(_spread("mean", self.mean, inputs)).div_(_spread("std", self.std, inputs))
 
     def _scaled(self, values: Tensor, integers: bool) -> Tensor:
-        """Pixels that did not come as uint8, in [0, 1]."""
+        """Checks and scales to [0, 1] pixels that were not uint8."""
         limit = 255 if integers else 1
         low, high = map(float, values.aminmax()) if values.numel() else (0.0, 0.0)
         if low < -RANGE_TOLERANCE * limit or high > (1 + RANGE_TOLERANCE) * limit:
@@ -274,25 +274,26 @@ class Preprocessing:
 
 
 class ImpliedPreprocessing(Preprocessing):
-    """The preprocessing of a learner without one: the first task decides about pixels."""
+    """The preprocessing if the user gives none: the first task decides if inputs are pixels."""
 
     def _scaled(self, values: Tensor, integers: bool) -> Tensor:
-        # JSON writes 0.0 and 1.0 as integers, which are in [0, 1] already.
+        # JSON writes 0.0 and 1.0 as integers, but these need no scaling.
         integers = integers and values.numel() > 0 and bool(values.max() > 1)
         return super()._scaled(values, integers)
 
 
 def with_form(preprocessing: Preprocessing | None, form: Mapping[str, Any]) -> Preprocessing | None:
-    """A learner's preprocessing, and what its first task says of raw inputs.
+    """A learner's preprocessing, completed with what its first task recorded of raw inputs.
 
-    - `form`: "pixels" without a preprocessing, "columns" of a table, "shape" before it is flattened
+    - `form`: "pixels" (if the user gave no preprocessing), "columns" of a table, and "shape" of
+      inputs before they were flattened; each may be missing.
     """
     shape = getattr(preprocessing, "shape", None) or tuple(form.get("shape", ())) or None
     columns = getattr(preprocessing, "columns", None) or tuple(form.get("columns", ())) or None
     return _formed(preprocessing, shape, form.get("pixels"), columns)
 
 
-@lru_cache(maxsize=64)  # each prediction asks for it
+@lru_cache(maxsize=64)  # every prediction needs it
 def _formed(
     preprocessing: Preprocessing | None, shape: Any, pixels: bool | None, columns: Any
 ) -> Preprocessing | None:
@@ -310,18 +311,18 @@ def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
     if len(given) == len(shape) == 3 and given == (*shape[1:], shape[0]):
         return inputs.movedim(-1, 1).contiguous()
     same_but_ones = [size for size in given if size > 1] == [size for size in shape if size > 1]
-    # Any other change, say (3, 32, 32) from (32, 32, 3) by reshape, would shuffle the pixels.
+    # Other changes would shuffle values, for example a reshape of (32, 32, 3) to (3, 32, 32).
     keeps_order = same_but_ones or len(given) == 1 or len(shape) == 1
     as_many = math.prod(given) == math.prod(shape)
     if not as_many or not keeps_order:
         hint = "bring their axes into its order" if as_many else "give one with as many values"
         raise InputError(f"inputs of shape {given} cannot be given the shape {shape}; {hint}")
-    # Not len(inputs), which would fix the size of the batch in an exported program.
+    # `len(inputs)` would fix the size of the batch in an exported program.
     return inputs.reshape(inputs.shape[0], *shape)
 
 
 def _check_precision(raw_inputs: Tensor) -> None:
-    """Raises InputError for a column whose spread is below ten steps of float32."""
+    """Raises InputError if a column's standard deviation is below ten rounding steps of float32."""
     if raw_inputs.dim() != 2 or raw_inputs.dtype in (torch.float32, torch.float16, torch.bfloat16):
         return
     values = raw_inputs.double()
@@ -337,7 +338,7 @@ def _check_precision(raw_inputs: Tensor) -> None:
 
 
 def names_of(table: Any) -> tuple[str, ...]:
-    """The names of a table's columns; () for columns that are only numbered, and other data."""
+    """The names of a table's columns; () if columns have only numbers, and for other data."""
     names = tuple(getattr(as_table(table), "columns", ()))
     return () if names == tuple(range(len(names))) else tuple(composed(str(each)) for each in names)
 
@@ -347,7 +348,7 @@ def _rounded(values: Tensor, digits: int) -> tuple[float, ...]:
 
 
 def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
-    """Numbers along the channels (or columns) of (n, channels, ...)."""
+    """Numbers as a tensor that broadcasts along the channels (columns) of (n, channels, ...)."""
     numbers = values if isinstance(values, tuple) else (values,)
     if len(numbers) > 1 and (inputs.dim() < 2 or len(numbers) != inputs.shape[1]):
         kind = "channels" if inputs.dim() > 2 else "columns"
@@ -360,7 +361,7 @@ def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
 
 
 def _numbers(name: str, values: Any) -> float | tuple[float, ...]:
-    """One float, or several as a tuple."""
+    """`values` as one float or a tuple of floats. Raises InputError for anything else."""
     if isinstance(values, (Tensor, np.ndarray)):
         values = values.tolist()
     values = _items(name, values, "[0.5, 0.4]") if isinstance(values, (tuple, list)) else [values]

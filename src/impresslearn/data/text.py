@@ -1,4 +1,4 @@
-"""Sentences as token ids, from a Hugging Face tokenizer that is kept as its JSON text."""
+"""Turns sentences into token ids by a Hugging Face tokenizer, which is kept as its JSON text."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ from impresslearn.data.examples import Inputs, as_table
 from impresslearn.errors import InputError
 from impresslearn.files import reason_of
 
-MOST_TOKENS = 512  # per sentence, unless the tokenizer or the caller sets a limit
+MOST_TOKENS = 512  # tokens per sentence, unless the tokenizer or the caller sets a limit
 
 
 class TokenizerText(str):
-    """A tokenizer's JSON, shown as its digest."""
+    """A tokenizer's JSON text; its repr shows only a digest."""
 
     def __repr__(self) -> str:
         return f"{len(self):,} characters, SHA-256 {hashlib.sha256(self.encode()).hexdigest()}"
 
 
 def shown_settings(settings: Any) -> Any:
-    """Settings of a preprocessing, with a digest in place of the tokenizer."""
+    """The settings of a preprocessing, with a digest in place of the tokenizer's text."""
     text = (settings or {}).get("tokenizer")
     return settings | {"tokenizer": repr(TokenizerText(text))} if text else settings
 
 
 def checked_tokenizer(given: Any, max_length: int | None) -> TokenizerText:
-    """The JSON of a tokenizer: of its file, its object or the JSON itself."""
-    text = getattr(given, "backend_tokenizer", given)  # of transformers
+    """A tokenizer's JSON text, from the path of its file, a tokenizer object or the text itself."""
+    text = getattr(given, "backend_tokenizer", given)  # transformers' tokenizers
     text = text.to_str() if hasattr(text, "to_str") else text
     try:
         if not str(text).lstrip().startswith("{"):
@@ -43,12 +43,12 @@ def checked_tokenizer(given: Any, max_length: int | None) -> TokenizerText:
     return TokenizerText(text)
 
 
-@lru_cache(maxsize=8)  # making one takes a tenth of a second
+@lru_cache(maxsize=8)  # making a tokenizer takes a tenth of a second
 def _tokenizer(text: str, max_length: int | None) -> Any:
     library = imported("tokenizers", "text needs tokenizers", "text")
     try:
         made = library.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises plain exceptions
+    except Exception as error:  # tokenizers raises plain exceptions
         line = f"the tokenizer is damaged, or no tokenizer.json: {reason_of(error)}"
         raise InputError(line) from None
     most = (made.truncation or {}).get("max_length", MOST_TOKENS)
@@ -76,7 +76,7 @@ def tokens_of(values: Any, text: str, max_length: int | None) -> Any:
             raise InputError(f"inputs must be sentences, but row {row} is {shown(sentence)}")
     try:
         encoded = _tokenizer(text, max_length).encode_batch(list(sentences))
-    except Exception as error:  # a word that it does not know, say
+    except Exception as error:  # for example for an unknown word
         raise InputError(f"the tokenizer cannot read the text: {reason_of(error)}") from None
     mask = torch.tensor([each.attention_mask for each in encoded])
     if len(empty := (~mask.any(dim=1)).nonzero()):

@@ -21,22 +21,22 @@ from impresslearn.files import check_place, reason_of, write_file
 def export_task(
     task: TaskModel, path: str | os.PathLike, example: Any = None, *, verify: bool = True
 ) -> Path:
-    """Writes a task to an .onnx file, which needs no part of this library, and returns its path.
+    """Writes a task to an .onnx file, which runs without this library. Returns the path.
 
     - `task`: from `learner.task_model`.
-    - `path`: of the file, which ends in .onnx.
-    - `example`: a batch of inputs (n, ...) of the size that the file is made for, n stays free;
-      needed if the backbone takes inputs of any size.
-    - `verify`: whether to compare the logits with the module's, where onnxruntime is installed: by
-      at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
+    - `path`: the path of the file, which ends in .onnx.
+    - `example`: a batch of inputs (n, ...) with the sizes that the file is made for; n stays free.
+      Needed if the backbone takes inputs of any size.
+    - `verify`: whether to compare the logits with the module's, if onnxruntime is installed. They
+      may differ by 1e-3 of their Euclidean norm, or 1e-1 in half precision. Default True.
 
-    It has the input "input" (batch, ...) and the output "logits" (batch, K), and holds
-    `TaskModel.metadata`. Several inputs keep their names, or are "input_0", "input_1" and so on.
-    `torch.export` takes the module of `learner.export(name)`.
+    The file has the input "input" (batch, ...), the output "logits" (batch, K), and
+    `TaskModel.metadata`. If there are several inputs, they keep their names, or are called
+    "input_0", "input_1" and so on. For `torch.export`, use the module of `learner.export(name)`.
 
-    Raises InputError for another suffix, if sizes are missing, ONNX cannot hold the network or the
-    file cannot be written; MissingDependencyError without onnx and onnxscript; ImpressLearnError if
-    onnxruntime cannot run the model or computes something else, and then nothing is written.
+    Raises InputError for another suffix, for missing sizes, if ONNX cannot express the network, and
+    if the file cannot be written; MissingDependencyError without onnx and onnxscript; and
+    ImpressLearnError, without writing a file, if onnxruntime fails or computes other logits.
     """
     check_kind("task (learner.task_model(name))", task, TaskModel)
     check_place(path)
@@ -58,7 +58,7 @@ def export_task(
             dynamo=True,
             verbose=False,
         )
-        assert translated is not None  # it is None only where torch writes the file itself
+        assert translated is not None  # None only if torch writes the file itself
         translated.model.metadata_props.update(task.metadata())
         model = translated.model_proto.SerializeToString()
     if verify and find_spec("onnxruntime") is not None:
@@ -75,7 +75,7 @@ def _verify(
     generator = torch.Generator().manual_seed(0)
     first, *others = example.tensors
     shape = (rows, *first.shape[1:])
-    if others:  # only the network knows which of them are ids
+    if others:  # some may be ids, in an unknown range
         inputs = example[torch.arange(rows) % len(example)]
     elif first.is_floating_point():
         inputs = Inputs(torch.randn(shape, generator=generator).to(first.dtype))
@@ -85,12 +85,12 @@ def _verify(
     expected = module(*inputs.arguments, **inputs.named).double()
     try:
         logits = program(*inputs.tensors)[0].double()
-    except Exception as error:  # onnxruntime's errors have no common base
+    except Exception as error:  # onnxruntime's errors have no common class
         raise ImpressLearnError(
             f"onnxruntime cannot run the exported {task.backbone.name} in {dtype}: "
             f"{reason_of(error)}; verify=False writes it all the same"
         ) from error
-    # Batch norm over few values magnifies rounding; a wrong operator is off by much more.
+    # Batch norm over few values magnifies rounding errors; a wrong operator differs by much more.
     allowed = 1e-1 if dtype in (torch.float16, torch.bfloat16) else 1e-3
     relative = float("inf")
     if logits.shape == expected.shape:
@@ -104,8 +104,8 @@ def _verify(
 
 
 def _traced(task: TaskModel, module: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
-    """The program of a module on the CPU, for batches of any size like `inputs` (2, ...)."""
-    # torch.export takes no **named: a graph gives the module one parameter per input.
+    """Traces a module on the CPU with `inputs` (2, ...), for batches of any size."""
+    # torch.export does not take **named, so a graph gives the module one parameter per input.
     graph, count = fx.Graph(), len(inputs.arguments)
     names = [*(f"input_{place}" for place in range(count)), *inputs.named]
     nodes: list[Any] = [graph.placeholder(name) for name in names]
@@ -121,7 +121,7 @@ def _traced(task: TaskModel, module: nn.Module, inputs: Inputs) -> torch.export.
 
 @contextmanager
 def _one_line(failed: str) -> Iterator[None]:
-    """Without the warnings of torch's exporters, about their own code; errors as InputError."""
+    """Silences the warnings of torch's exporters about their own code; errors become InputError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

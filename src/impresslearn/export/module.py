@@ -1,7 +1,7 @@
-"""Exports a task as a module, with its weights and norm statistics copied into the network.
+"""Exports a task as a module: the network with the task's weights and norm statistics.
 
-`ExportedTask` also prepares and flattens inputs before the network and cuts the logits to the
-task's classes, so that a traced file does too.
+`ExportedTask` also prepares and flattens inputs, and cuts the logits to the task's classes. So a
+file that is traced from it does the same.
 """
 
 import copy
@@ -22,13 +22,13 @@ from impresslearn.networks.prediction import TaskView, Weights
 
 @dataclass(frozen=True)
 class TaskModel:
-    """One task as a model that can be exported, of a learner or any other method.
+    """One task of a learner, or of another method, as a model that can be exported.
 
     - backbone: the frozen network.
     - view: the effective weights and norm statistics of the task.
-    - name: of the task.
-    - classes: its labels; logit k stands for classes[k].
-    - preprocessing: of an export's inputs; None if they come prepared.
+    - name: the name of the task.
+    - classes: its labels; logit k belongs to classes[k].
+    - preprocessing: applied to the inputs of the export; None if they come prepared.
     """
 
     backbone: Backbone
@@ -38,11 +38,11 @@ class TaskModel:
     preprocessing: Preprocessing | None = None
 
     def metadata(self) -> dict[str, str]:
-        """What every file holds beside the weights, as text, most of it JSON.
+        """Facts that every file holds in addition to the weights, as text, mostly JSON.
 
-        `task` is its name, `backbone` the arguments of `create_backbone` (null for an adapted
-        module), `fingerprint` the SHA-256 of the frozen network without the task, and
-        `preprocessing` what raw inputs go through, which .onnx files do.
+        `task` is the task's name. `backbone` has the arguments of `create_backbone` (null for an
+        adapted module). `fingerprint` is the SHA-256 of the frozen network without the task.
+        `preprocessing` has the settings of the preprocessing that the file applies to inputs.
         """
         raw = self.preprocessing.settings() if self.preprocessing else None
         return {
@@ -56,10 +56,10 @@ class TaskModel:
         }
 
     def example_inputs(self, example: object) -> Inputs:
-        """Two inputs (2, ...) on the CPU for tracing, raw if the task prepares them.
+        """Two inputs (2, ...) on the CPU for tracing, raw if the task has a preprocessing.
 
-        They are the example's first, or zeros. Raises InputError for an unsuitable example, and
-        without one where a size is free.
+        They are the first of the example, or zeros without an example. Raises InputError for an
+        unsuitable example, and if there is none although a size is free.
         """
         backbone, raw = self.backbone, self.preprocessing
         dtype = torch.uint8 if raw is not None and raw.pixels else backbone.input_dtype
@@ -68,7 +68,7 @@ class TaskModel:
             backbone.check_inputs(inputs if raw is None else raw.apply(example))
             if len(inputs) == 0:
                 raise InputError("example holds no input; expected a batch (n, ...) of one or more")
-            # Tracing takes a batch of one for a size that never changes.
+            # With one input, tracing would fix the size of the batch to 1.
             two = inputs[torch.arange(2) % len(inputs)].to("cpu", dtype)
             return two if isinstance(two, Inputs) else Inputs(two)
         shape = backbone.input_shape if raw is None or raw.shape is None else raw.shape
@@ -81,15 +81,15 @@ class TaskModel:
 
 
 class ExportedTask(nn.Module):
-    """One task as a module: inputs (n, ...) to logits (n, K); logit k stands for classes[k].
+    """One task as a module: inputs (n, ...) to logits (n, K); logit k belongs to classes[k].
 
-    The module is in evaluation mode, shares no tensor with the backbone, requires no gradients and
-    is on the backbone's device. Its inputs have the backbone's input_dtype, or are raw where the
-    task has a preprocessing (uint8 for pixels, the tokens of text, floats otherwise). The logits
-    are bit-identical to the learner's for a batch of up to 1024 inputs.
+    The module is in evaluation mode and on the backbone's device. It shares no tensor with the
+    backbone and requires no gradients. If the task has a preprocessing, inputs are raw (uint8 for
+    pixels, tokens for text, else floats); otherwise they have the backbone's input_dtype. For up to
+    1024 inputs, the logits are bit-identical to the learner's.
 
-    Attributes: task (its name), classes (its labels) and networks, the network with the task's
-    weights in it (several for a readout, whose logits are added).
+    Attributes: task, the name; classes, the labels; networks, copies of the network with the task's
+    weights. A readout may have several networks, whose logits are added.
     """
 
     def __init__(self, task: TaskModel) -> None:
@@ -105,7 +105,7 @@ class ExportedTask(nn.Module):
         self.eval().requires_grad_(False)
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
-        """Logits (n, K) of inputs as the network takes them, or raw ones with a preprocessing."""
+        """Logits (n, K) of prepared inputs, or of raw inputs if the task has a preprocessing."""
         if self._preprocessing is not None:
             inputs = (self._prepared(*inputs),)
         if self._flattens:
@@ -116,18 +116,18 @@ class ExportedTask(nn.Module):
         total = None
         for network in self.networks:
             output = network(*inputs, **named)
-            # Some networks return more only in training.
+            # Some networks return more than a tensor only in training.
             if self._reader is not None and not isinstance(output, Tensor):
                 output = self._reader(output, "logits")
-            # Rows of the last layer without a class are computed and dropped: in a smaller matrix
-            # product terms may be added in another order, and the last bits would differ.
+            # Rows of the last layer without a class are computed and then dropped. A smaller matrix
+            # product might add terms in another order, and the last bits would differ.
             logits = output[:, : len(self.classes)]
             total = logits if total is None else total + logits
         assert total is not None
         return total
 
     def _prepared(self, raw: Tensor) -> Tensor:
-        """Raw inputs after the arithmetic of `Preprocessing.apply`, bit for bit."""
+        """Prepares raw inputs by the same arithmetic as `Preprocessing.apply`, bit for bit."""
         settings = self._preprocessing
         assert settings is not None
         if raw.dtype != torch.uint8 if settings.pixels else not raw.is_floating_point():
@@ -139,7 +139,7 @@ class ExportedTask(nn.Module):
 
 @torch.no_grad()
 def merged_network(task: TaskModel, weights: Weights) -> nn.Module:
-    """A copy of the backbone's module, in evaluation mode, with all that the task changes."""
+    """A copy of the backbone's module, in evaluation mode, with the weights of the task."""
     backbone, view = task.backbone, task.view
     module = copy.deepcopy(backbone.module).eval()
     heads = () if backbone.own_head is None else backbone.own_head.shapes
@@ -147,7 +147,7 @@ def merged_network(task: TaskModel, weights: Weights) -> nn.Module:
         if name not in heads:
             module.get_parameter(name).copy_(weight)
             continue
-        # The task's head has another number of outputs than the module's.
+        # The task's head may have another number of outputs than the module's last layer.
         prefix, _, leaf = name.rpartition(".")
         layer = module.get_submodule(prefix)
         setattr(layer, leaf, nn.Parameter(weight.clone(), requires_grad=False))

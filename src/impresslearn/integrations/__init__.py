@@ -1,1 +1,1 @@
-"""Where the library meets other frameworks; each module needs the framework of its name."""
+"""Interfaces to other frameworks; each module needs the framework that it is named after."""

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier: rows of numbers become coded tasks over a frozen network."""
+"""`ImpressClassifier`: a scikit-learn classifier that learns small tasks over a frozen network."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ TASK = "task"
 class ImpressClassifier(ClassifierMixin, BaseEstimator):
     """Classifies rows by a task of a few hundred bytes; several tasks share one network.
 
-    `fit(X, y)` begins anew. `fit(X, y, task="oslo")` adds a task beside those that were fitted by
-    name, over the same features, and leaves them as they are. Inputs are standardised by the first
-    task's.
+    `fit(X, y)` forgets all tasks and learns one. `fit(X, y, task="oslo")` adds a task over the same
+    features, and leaves the earlier named tasks as they are. All inputs are standardised by the
+    mean and standard deviation of the first task's inputs.
 
-    - preset: a preset whose tasks each have a head, such as "few_labels" or "pretrained".
-    - backbone: the frozen network, which takes rows of numbers; by default a readout reads the
-      columns themselves.
-    - max_bytes: the most that a task may take; None leaves it to the preset.
-    - seed: of all draws.
+    - preset: a preset in which each task has its own head, such as "few_labels" or "pretrained".
+    - backbone: the frozen network, which takes rows of numbers; by default there is none, and a
+      readout reads the columns themselves.
+    - max_bytes: the most bytes that a task may take; None leaves it to the preset.
+    - seed: the seed of all random draws.
 
     Fitted attributes: classes_ (K,) of the last task; n_features_in_; learner_, the
     `ImpressLearner` that holds the tasks.
@@ -54,16 +54,16 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, task: str | None = None) -> ImpressClassifier:
         """Learns a task.
 
-        - X: (n, columns) of finite numbers.
-        - y: (n,) labels, of two classes at least.
-        - task: a name, of a new task; None forgets all tasks.
+        - X: finite numbers (n, columns).
+        - y: labels (n,) of at least two classes.
+        - task: the name of a new task; None forgets all earlier tasks.
 
-        Raises ValueError for data that cannot be used, and for a name that is known.
+        Raises ValueError for unusable data, and for a name that a task already has.
         """
         named = task is not None and hasattr(self, "learner_")
         X, y = validate_data(self, X, y, reset=not named, dtype=np.float32, ensure_min_samples=2)
         check_classification_targets(y)
-        # Any labels: the task keeps their places, this object the labels.
+        # The task learns positions in `classes`; this object keeps the labels, of any type.
         classes, places = np.unique(y, return_inverse=True)
         learner = self.learner_ if named else self._new_learner(X)
         learner.learn_task(task or TASK, (X, places))
@@ -83,16 +83,16 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def decision_function(self, X: Any, task: str | None = None) -> np.ndarray:
-        """Logits (n, K); of two classes (n,), the second's less the first's."""
+        """Logits (n, K). For two classes (n,): the second's logit minus the first's."""
         logits = self._logits(X, task)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X: Any, task: str | None = None) -> np.ndarray:
-        """Probabilities (n, K) of the task's classes in their sorted order."""
+        """Probabilities (n, K) of the task's classes, in sorted order."""
         return torch.from_numpy(self._logits(X, task)).softmax(dim=1).numpy()
 
     def predict(self, X: Any, task: str | None = None) -> np.ndarray:
-        """Labels (n,) by a task; without a name by the last one."""
+        """Labels (n,) by the named task, or else by the last task."""
         best = self._logits(X, task).argmax(axis=1)
         return self._classes[self._name(task)][best]
 

@@ -1,4 +1,4 @@
-"""Methods of continual learning behind one protocol, and what compares them."""
+"""Methods of continual learning with one interface, and functions to evaluate and compare them."""
 
 from impresslearn.methods.comparing import compare as compare
 from impresslearn.methods.comparison import Comparison as Comparison

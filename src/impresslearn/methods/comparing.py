@@ -1,7 +1,7 @@
-"""Runs methods on a stream over seeds: `compare`.
+"""`compare` evaluates several methods on the same stream, over several seeds.
 
-A run is one method with one combination of its settings on one seed. Runs are independent. With a
-cache each finished run is a file, so a call that was stopped goes on with the missing runs.
+A run is one method with one combination of its settings and one seed. Runs are independent. With a
+cache, every finished run is a file, and a repeated call does only the missing runs.
 """
 
 import inspect
@@ -40,7 +40,7 @@ from impresslearn.streams import Task
 from impresslearn.tables import duration, percent
 
 BACKENDS = ("loky", "ray")
-EQUAL = 1.05  # ratio of training images below which methods count as trained equally
+EQUAL = 1.05  # up to this ratio of training images, methods count as trained equally
 
 Factory = Callable[..., Any]
 Entry = Factory | tuple[Factory, Mapping[str, Any]]
@@ -64,7 +64,7 @@ class PlannedRun:
         return f"{label_of(self.method, self.settings)}, seed {self.seed}"
 
     def file(self, cache: str | os.PathLike) -> Path:
-        """The file of the result; its name has a digest of all that the result depends on."""
+        """The result's file; its name has a digest of everything that the result depends on."""
         from impresslearn import __version__
 
         made_by = (self.factory, dict(self.settings), self.seed, list(self.tasks), self.num_basis)
@@ -73,9 +73,9 @@ class PlannedRun:
         return Path(cache).resolve() / f"{name}-seed{self.seed}-{key}.json"
 
     def make(self) -> Any:
-        """The method, with nothing learned. Raises InputError if the settings do not suit it."""
+        """A new method, which has learned nothing. Raises InputError for unsuitable settings."""
         seed = {}
-        with suppress(ValueError):  # a subclass of dict, list and the like has no signature
+        with suppress(ValueError):  # a subclass of a built-in such as dict has no signature
             for each in inspect.signature(self.factory).parameters.values():
                 if each.name == "seed" or each.kind is each.VAR_KEYWORD:
                     seed = {"seed": self.seed}
@@ -87,7 +87,7 @@ class PlannedRun:
                 raise InputError(f"cannot be made: {line}") from error
         check_method(method)
         if hasattr(method, "progress"):
-            method.progress = False  # the comparison shows its own
+            method.progress = False  # `compare` prints its own progress
         return method
 
 
@@ -106,25 +106,27 @@ def compare(
 ) -> Comparison:
     """Evaluates methods on a stream, each over the same seeds.
 
-    - methods: label -> a class or function that makes the method, or a pair of it and its settings.
-      It is called with its settings, and with `seed` if it has this parameter or `**settings`. A
-      list among the settings is a grid: every combination of the values of all lists is tried
-    - stream: a `Stream`, {task name: (train, test)}, or a function of the seed that returns a
-      stream, for another order or other tasks with each seed
-    - seeds: their number, for seeds from 0 on, or the seeds; five or more give intervals and tests
-    - basis: number of basis tasks, from the start of the stream, for all methods or by label (0 for
-      labels left out). The tasks after the largest of these numbers are new tasks for all methods
-    - evaluate_on: names of the new tasks, which keeps them the same in calls with other numbers of
-      basis tasks. Basis tasks are then the first of the other tasks
-    - workers: processes that work at the same time
-    - backend: "loky", processes on this machine, or "ray", a Ray cluster
-    - cache: a folder for finished runs, so that a repeated call only does the missing runs; by
-      default none are kept. A run is done again after a change of its method's code or settings, of
-      the stream or of this package's version
-    - progress: whether to print a line before each task and after each run
+    - methods: label -> maker, or label -> (maker, settings). A maker is a class or function that
+      makes the method. It is called with the settings, and with `seed` if it has this parameter or
+      `**settings`. If settings are lists, every combination of their values is tried
+    - stream: a `Stream`, {task name: (train, test)}, or a function that takes a seed and returns a
+      stream, so that each seed has its own order or its own tasks
+    - seeds: the seeds, or their number n for the seeds 0 to n - 1; default 1. At least five seeds
+      are needed for intervals and tests
+    - basis: how many tasks at the start of the stream are basis tasks, learned by `learn_basis`:
+      one number for all methods (default 0), or label -> number (0 if left out). The tasks after
+      the largest number are the new tasks of every method
+    - evaluate_on: the names of the new tasks. They then stay the same whatever `basis` is, and
+      basis tasks are taken from the start of the other tasks
+    - workers: the number of runs done at the same time, in as many processes; default 1
+    - backend: "loky" (default) for processes on this machine, "ray" for a Ray cluster
+    - cache: a folder for the results of runs, which a repeated call reads instead of doing the runs
+      again; default None. A run is done again if its method's code or settings, the stream or the
+      version of this package has changed
+    - progress: whether to print a line before each task and after each run; default True
 
-    Warns if methods train on different numbers of images per task. Raises InputError that names
-    the method if it cannot be made or evaluated.
+    Warns if methods train on different numbers of images per task. Raises InputError, which names
+    the method, if a method cannot be made or evaluated.
     """
     check_integer("workers", workers, 1)
     check_choice("backend", backend, BACKENDS)
@@ -214,7 +216,7 @@ def _planned_runs(
 def _split(
     tasks: Sequence[Task], largest: int, evaluate_on: Sequence[str] | None
 ) -> tuple[Sequence[Task], Sequence[Task]]:
-    """The tasks that may be basis tasks, and the new tasks, which all methods learn."""
+    """Splits tasks into those that may be basis tasks, and the new tasks of every method."""
     if evaluate_on is None:
         return tasks[:largest], tasks[largest:]
     by_name = {task.name: task for task in tasks}
@@ -226,7 +228,7 @@ def _split(
 
 
 def _check_training(planned: Sequence[PlannedRun], progress: bool) -> None:
-    """Makes each method once, so that errors come before any work; compares training lengths."""
+    """Makes each method once, so that errors come first; warns if training lengths differ."""
     first_runs: dict[str, PlannedRun] = {}
     for run in planned:
         first_runs.setdefault(label_of(run.method, run.settings), run)
@@ -250,7 +252,7 @@ def in_processes(
 ) -> Iterator[Any]:
     """Calls a function with the arguments of each job; yields each result when it is finished.
 
-    A single worker is this process.
+    With one worker all calls are made in this process.
     """
     from joblib import Parallel, delayed
 
@@ -266,7 +268,7 @@ def in_processes(
 
 
 def _do(number: int, run: PlannedRun, file: Path | None, place: str) -> tuple[int, Evaluation]:
-    """One run, in any process; `place` begins its lines of progress, "" for no lines."""
+    """Does one run, in any process. place: the start of each line of progress, "" for no lines."""
     method = run.make()
     with error_prefix(run.label):
         evaluation = evaluate(method, run.tasks, basis=run.num_basis, progress=place)

@@ -1,8 +1,8 @@
 """The results of `compare` as data frames, tables and charts.
 
-n counts seeds. A seed is one network with its masks, and its own tasks if the stream is a function
-of the seed. Means have intervals from five seeds on; with fewer seeds the table shows the single
-values (`impresslearn.statistics`).
+In tables, n is the number of seeds. Each seed has its own network and masks, and its own tasks if
+the stream is a function of the seed. With five seeds or more, means have intervals; with fewer, the
+table shows the value of each seed (see `impresslearn.statistics`).
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def label_of(method: str, settings: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """One method with one combination of its settings on one seed."""
+    """The evaluation of one method with one combination of its settings and one seed."""
 
     method: str
     settings: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Run:
     evaluation: Evaluation
 
     def columns(self) -> Row:
-        """Method, settings and seed as plain values."""
+        """Method, settings and seed as the first columns of a row."""
         row: Row = {"method": self.method}
         for name, value in self.settings.items():
             is_plain = isinstance(value, (str, int, float)) or value is None
@@ -47,26 +47,26 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of several methods on one stream.
+    """The runs of several methods on one stream, with tables, tests and charts.
 
-    - runs: in the order of the methods, their settings and the seeds
+    - runs: ordered by method, then settings, then seed
     """
 
     runs: tuple[Run, ...]
 
     @property
     def groups(self) -> dict[str, list[Run]]:
-        """The runs by method and settings, one per seed."""
+        """Label of a method with its settings -> its runs, one per seed."""
         groups: dict[str, list[Run]] = {}
         for run in self.runs:
             groups.setdefault(label_of(run.method, run.settings), []).append(run)
         return groups
 
     def rows(self, of: str = "tasks") -> list[Row]:
-        """Plain rows with method, settings and seed.
+        """Dictionaries with method, settings, seed and results.
 
-        - of: "tasks", a row per task as in `Evaluation.rows`; "runs", the measures of each run; or
-          "matrix", the accuracy on each task after each number of learned tasks
+        - of: "tasks" (default) for a row per task, as in `Evaluation.rows`; "runs" for the measures
+          of each run; "matrix" for the accuracy on each task after each number of learned tasks
         """
         check_choice("of", of, ROWS)
         rows = []
@@ -84,22 +84,19 @@ class Comparison:
                             row = {"learned": learned, "task": task, "accuracy": accuracy}
                             measured.append(row)
             rows += [run.columns() | row for row in measured]
-        # Methods without a setting or a part of the bytes have an empty cell there.
+        # A method that lacks a setting, or a part of the bytes, gets an empty cell.
         keys = dict.fromkeys(key for row in rows for key in row)
         return [{key: row.get(key) for key in keys} for row in rows]
 
     def to_frame(self, of: str = "tasks") -> Any:
-        """`rows` as a pandas DataFrame; settings are columns.
-
-        Raises MissingDependencyError without pandas.
-        """
+        """`rows` as a pandas DataFrame. Raises MissingDependencyError without pandas."""
         pandas = imported("pandas", "a data frame needs pandas, .rows() does not", "pandas")
         return pandas.DataFrame(self.rows(of))
 
     def means(self, measure: str = "accuracy") -> dict[str, Summary | None]:
-        """Mean and interval of a measure of `Evaluation.summary` over seeds, by label.
+        """Label -> mean and interval over seeds of a measure of `Evaluation.summary`.
 
-        None if a method does not have the measure.
+        The value is None if a method does not have the measure.
         """
         check_choice("measure", measure, self.runs[0].evaluation.summary())
         means: dict[str, Summary | None] = {}
@@ -109,11 +106,11 @@ class Comparison:
         return means
 
     def tests(self) -> list[Row]:
-        """Differences of accuracy between every two methods, paired by seed, in fractions.
+        """Differences in accuracy (as fractions) between every two methods, paired by seed.
 
         Rows have method, against, difference, half_width of the 95% interval, p_value of the paired
-        t-test, p_holm corrected for all pairs, and n seeds. Interval and test are None for fewer
-        than five seeds, and if all seeds have the same difference.
+        t-test, p_holm (corrected for all pairs), and n, the number of seeds. Interval and p-values
+        are None with fewer than five seeds, and if the difference is the same for all seeds.
         """
         rows: list[Row] = []
         draws = {label: summary.draws for label, summary in self.means().items() if summary}
@@ -128,7 +125,7 @@ class Comparison:
         return rows
 
     def tables(self) -> list[Table]:
-        """The means, and the differences if there are tests."""
+        """The table of means, and the table of differences if there are tests."""
         tests = self._tests_table()
         return [self._means_table()] if tests is None else [self._means_table(), tests]
 
@@ -139,7 +136,7 @@ class Comparison:
         return "\n".join(table.html() for table in self.tables())
 
     def chart(self) -> Any:
-        """An Altair chart of the average accuracy over the tasks learned so far, and over bytes."""
+        """An Altair chart: average accuracy by number of learned tasks, and by bytes per task."""
         import altair as alt
 
         from impresslearn.plotting import line_chart, mark_of, styled
@@ -168,10 +165,10 @@ class Comparison:
         return styled(alt.vconcat(*charts), description="Accuracy of the methods")
 
     def heatmap(self, x: str, y: str, measure: str = "accuracy") -> Any:
-        """An Altair heat map of a grid per method: the mean over seeds and all other settings.
+        """An Altair heat map per method: means over seeds and all settings other than x and y.
 
-        - x, y: names of two settings
-        - measure: of `Evaluation`, such as "accuracy" or "bytes_per_task"
+        - x, y: the names of two settings
+        - measure: a measure of `Evaluation`: "accuracy" (default), "bytes_per_task" and so on
 
         Raises InputError if no run has both settings and the measure.
         """
@@ -207,7 +204,7 @@ class Comparison:
             row: Row = {"method": runs[0].method}
             row |= {name: format_value(name, columns.get(name)) for name in names}
             for measure, means in summaries.items():
-                # A column in which no method has a value says nothing.
+                # Leave out columns in which no method has a value.
                 if any(means.values()):
                     row[measure] = _cell(measure, means[label])
             rows.append(row)
@@ -242,7 +239,7 @@ def _counted(seeds: int) -> str:
 
 
 def _cell(measure: str, summary: Summary | None) -> str:
-    """A mean; of the accuracy also the interval, or each seed in brackets."""
+    """A mean as a cell; for accuracies with the interval, or with the value of each seed."""
     if summary is None:
         return ABSENT
     mean = format_value(measure, summary.mean)

@@ -1,14 +1,14 @@
-"""Evaluates one method on a stream: `evaluate` and `class_incremental`, and what they return.
+"""`evaluate` and `class_incremental` evaluate one method on a stream of tasks.
 
-A method is any object with the verbs of `Method`, the library's or your own. It learns the tasks in
-turn. Before the first task and after each task its accuracy on every task is measured.
+A method is any object with the functions of `Method`, from this library or your own. It learns the
+tasks in turn. `evaluate` measures the accuracy on every task before the first task and after each
+task. Its predictions are given the name of the task (task-incremental, Task-IL). After all tasks,
+`class_incremental` measures accuracies with the name and without it. Without a name, a label may be
+any class of any task (class-incremental, Class-IL; van de Ven and Tolias 2019).
 
-`class_incremental` asks for labels of single inputs among the classes of all tasks (Class-IL) and
-among the named task's (Task-IL; van de Ven and Tolias 2019). `evaluate` names the task.
-
-Measures are computed from an accuracy matrix R of T + 1 rows of T accuracies. Row i holds the
-accuracy on every task, in the order of learning, after i tasks; row 0 is the state before any task.
-So task j (0 to T - 1) is learned in the rows from j + 1 on.
+Measures are computed from an accuracy matrix R. R[i][j] is the accuracy on task j after i tasks
+were learned. Tasks are counted from 0 in the order of learning, so row 0 is the state before any
+task, and task j has been learned in rows j + 1 to T, where T is the number of tasks.
 """
 
 import math
@@ -31,7 +31,7 @@ from impresslearn.streams.stream import LabelledData
 from impresslearn.tables import Table, format_value, table_of
 from impresslearn.training.loop import Recipe
 
-HELD_BYTES = 1024**3  # of test inputs kept in memory; the others are loaded again at each score
+HELD_BYTES = 1024**3  # of test inputs kept in memory; the rest is loaded again for each score
 PREDICTED_AT_ONCE = 1000
 MEASURES = (
     *("accuracy", "basis_accuracy", "average_accuracy", "forgetting", "backward_transfer"),
@@ -49,39 +49,35 @@ class Method(Protocol):
 
     `evaluate` also uses these attributes if a method has them:
 
-    - `score(data, task)`: the accuracy in [0, 1]; give it if it is faster than `predict`
+    - `score(data, task)`: the accuracy in [0, 1]; define it if it is faster than `predict`
     - `learn_basis(name, data)`: learns one of the basis tasks, which come first
-    - `zero_shot_score(data, classes)`: the accuracy on an unlearned task, for forward transfer
-    - `tasks_`: task name -> an object with `bytes`, and perhaps `breakdown` (bytes by part)
-    - `recipe`: the `Recipe` of task training, to compare training lengths
+    - `zero_shot_score(data, classes)`: the accuracy before a task is learned, for forward transfer
+    - `tasks_`: task name -> an object with `bytes`, and optionally `breakdown` (part -> bytes)
+    - `recipe`: the `Recipe` for training a task, from which `compare` knows the training length
     - `progress`: `compare` sets it to False
     """
 
     def learn_task(self, name: str, data: Any) -> Any:
-        """Learns a task.
-
-        - name: of the task
-        - data: `Examples`, with `inputs` (n, ...) and `labels` (n,)
-        """
+        """Learns a task from data, which are `Examples`: `inputs` (n, ...) and `labels` (n,)."""
 
     def predict(self, inputs: Any, task: str) -> Any:
         """Labels (n,) of inputs.
 
-        - inputs: (n, ...), as the stream has them
+        - inputs: (n, ...), in the form in which the stream has them
         - task: the name of a learned task
         """
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one method reached on a stream.
+    """The accuracies, sizes and times of one method on a stream.
 
-    - tasks: names, in the order they were learned
-    - num_basis: the number of basis tasks among them, which come first
+    - tasks: task names, in the order they were learned
+    - num_basis: the number of basis tasks, which come first in `tasks`
     - matrix: T + 1 rows of T accuracies, row i after i learned tasks; NaN where unknown
-    - bytes, breakdown: by task name, as far as the method has them
+    - bytes, breakdown: task name -> bytes, and bytes by part, if the method reports them
     - images_per_task: training steps × batch size, the mean over the learned tasks; None if unknown
-    - seconds: of all learning and scoring
+    - seconds: the time of all learning and scoring
     """
 
     tasks: tuple[str, ...]
@@ -122,7 +118,7 @@ class Evaluation:
 
     @property
     def backward_transfer(self) -> float:
-        """The mean change since right after learning: 1/(T-1) Σ_{j<T-1} R[T][j] - R[j+1][j].
+        """The mean change after a task is learned: 1/(T-1) Σ_{j<T-1} R[T][j] - R[j+1][j].
 
         Negative if tasks are forgotten. Source: Lopez-Paz and Ranzato, "Gradient Episodic Memory
         for Continual Learning" (2017).
@@ -134,9 +130,9 @@ class Evaluation:
     def forward_transfer(self) -> float | None:
         """The mean gain before a task is learned: 1/(T-1) Σ_{0<j<T} R[j][j] - R[0][j].
 
-        R[j][j] is the accuracy on task j when only the tasks before it are learned; R[0][j] the
-        accuracy before any task, b̄ of Lopez-Paz and Ranzato (2017). None if the method has no
-        answer before it learns.
+        R[j][j] is the accuracy on task j when only the tasks before it have been learned. R[0][j]
+        is the accuracy before any task, which is b̄ in Lopez-Paz and Ranzato (2017). None if the
+        method has no `zero_shot_score`.
         """
         matrix = self.matrix
         gain = fmean(matrix[j][j] - matrix[0][j] for j in range(1, len(self.tasks)))
@@ -144,7 +140,7 @@ class Evaluation:
 
     @property
     def bytes_per_task(self) -> float | None:
-        """The mean over the learned tasks, without the basis tasks; None if unknown."""
+        """The mean bytes of the learned tasks, without the basis tasks; None if unknown."""
         tasks = self.tasks[self.num_basis :] or self.tasks
         sizes = [self.bytes[task] for task in tasks if task in self.bytes]
         return fmean(sizes) if len(sizes) == len(tasks) else None
@@ -154,11 +150,11 @@ class Evaluation:
         return {name: getattr(self, name) for name in MEASURES}
 
     def rows(self) -> list[Row]:
-        """A plain row per task.
+        """One dictionary per task.
 
         Keys: task, phase ("basis" or "learned"), accuracy_before and accuracy_learned (just before
-        and after learning), accuracy (at the end), bytes, and bytes_PART for each part of the
-        breakdown. Unknown values are None.
+        and just after learning the task), accuracy (at the end), bytes, and bytes_PART for each
+        part of the breakdown. Unknown values are None.
         """
         rows = []
         for place, task in enumerate(self.tasks):
@@ -176,7 +172,7 @@ class Evaluation:
         return rows
 
     def table(self) -> Table:
-        """A row per task, and the measures below."""
+        """A table with a row per task, and the measures below the rows."""
         keys = ("task", "phase", "accuracy_learned", "accuracy", "bytes")
         shown = [{key: row[key] for key in keys} for row in self.rows()]
         facts = []
@@ -198,14 +194,14 @@ def evaluate(
 ) -> Evaluation:
     """Learns a stream task by task and measures the accuracy on all tasks before and after each.
 
-    - method: an object with `learn_task` and `predict`, see `Method`; it learns here
+    - method: an object with `learn_task` and `predict` (see `Method`); it learns all tasks here
     - stream: a `Stream`, part of a stream, or {task name: (train, test)}; at least two tasks
-    - basis: number of basis tasks, which come first; the method's `learn_basis`, if it has this
-      verb, learns them
-    - progress: whether to print a line before each task, or how such lines begin
+    - basis: the number of basis tasks at the start of the stream, default 0. They are learned by
+      `learn_basis` if the method has it
+    - progress: whether to print a line before each task (default False), or how the line starts
 
-    Raises InputError for a method without the verbs, scores outside [0, 1], and predictions that
-    are not one label per input. Errors name the method and the task.
+    Raises InputError for a method without `learn_task` or `predict`, scores outside [0, 1], and
+    predictions that are not one label per input. Errors name the method and the task.
     """
     tasks = check_tasks(stream)
     if check_integer("basis", basis, 0) > len(tasks):
@@ -218,7 +214,7 @@ def evaluate(
     images: list[int | None] = []
     matrix: list[list[float]] = []
 
-    # A stream makes its test sets at each access, and they are needed after every task.
+    # A stream makes a test set anew at each access, and every test set is needed after every task.
     @cached(LRUCache(HELD_BYTES, getsizeof=_bytes_of))
     def test_set(number: int) -> LabelledData:
         return tasks[number].test
@@ -271,7 +267,7 @@ def check_tasks(stream: Any) -> Sequence[Task]:
 
 
 def check_method(method: Any) -> None:
-    """Raises InputError unless this is an object with the verbs of a method."""
+    """Raises InputError unless this is an object with `learn_task` and `predict`."""
     if isinstance(method, type):
         raise InputError(f"a method is an object, not a class: give {method.__name__}(...)")
     for verb in ("learn_task", "predict"):
@@ -281,7 +277,7 @@ def check_method(method: Any) -> None:
 
 
 def images_of(method: Any, examples: int) -> int | None:
-    """Steps × batch size of a learned task, by the method's recipe; None where it has none."""
+    """Steps × batch size of training a task, by the method's recipe; None without a recipe."""
     recipe = getattr(method, "recipe", None) or getattr(method, "task_recipe", None)
     if not isinstance(recipe, Recipe):
         return None
@@ -293,15 +289,15 @@ def _bytes_of(test: LabelledData) -> int:
 
 
 def learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
-    """Lets a method learn a task; its errors name both."""
+    """Lets a method learn a task. Errors name the method and the task."""
     with error_prefix(f"task {name!r}"), users_code(lambda: f"{verb} of {type(method).__name__}"):
         getattr(method, verb)(name, train)
 
 
 def _accuracy(method: Any, task: Task, test: LabelledData, learned: bool) -> float:
-    """The accuracy on a task, by a score of the method or from its predictions.
+    """The accuracy on a task, from the method's own score or else from its predictions.
 
-    NaN for a task that is not learned, where the method cannot answer.
+    NaN for a task that is not learned yet if the method has no `zero_shot_score`.
     """
     kind, place = type(method).__name__, f"task {task.name!r}"
     verb = "score" if learned else "zero_shot_score"
@@ -317,9 +313,9 @@ def _accuracy(method: Any, task: Task, test: LabelledData, learned: bool) -> flo
 
 
 def _measured(method: Any, task: Task, test: LabelledData, ask: Ask) -> dict[str, float]:
-    """The means over a test set of what `ask` answers; of labels, the share that is right.
+    """The mean of each answer of `ask` over a test set; for labels, the share that is right.
 
-    Raises InputError for anything but an answer per input.
+    Raises InputError unless there is one answer per input.
     """
     kind, place = type(method).__name__, f"task {task.name!r}"
     if not len(test):
@@ -343,11 +339,15 @@ def _measured(method: Any, task: Task, test: LabelledData, ask: Ask) -> dict[str
 class ClassIncremental:
     """Accuracies on single inputs after all tasks, without and with the name of the task.
 
-    - rows: one per task: task; inputs, their number; class_il and task_il, the accuracies without
-      and with the name; task_accuracy, how often the most likely task is right; unknown, the share
-      that looks like none of the tasks. The last two are None for a method that infers no task.
+    rows: one dictionary per task, with these keys:
 
-    Inputs that look like none of the tasks count in class_il with their most likely task.
+    - task, inputs: the name of the task, and its number of test inputs.
+    - class_il, task_il: the accuracy without and with the name of the task.
+    - task_accuracy: the share of inputs whose most likely task is the right one.
+    - unknown: the share of inputs that look like none of the tasks. In class_il they count with the
+      label that their most likely task gives.
+
+    task_accuracy and unknown are None for a method that does not infer tasks.
     """
 
     rows: tuple[Row, ...]
@@ -361,7 +361,7 @@ class ClassIncremental:
         return means
 
     def table(self) -> Table:
-        """A row per task, and their mean."""
+        """A table with a row per task, and a last row with their mean."""
         total = {"task": "mean", "inputs": sum(row["inputs"] for row in self.rows)}
         return table_of([*self.rows, total | self.summary()])
 
@@ -373,16 +373,16 @@ class ClassIncremental:
 
 
 def class_incremental(method: Any, stream: Tasks, *, progress: bool = False) -> ClassIncremental:
-    """Learns the tasks of a stream that a method has not learned, and asks it about single inputs.
+    """Learns the tasks that a method has not learned yet, then measures accuracies for each input.
 
-    - method: an object with `learn_task(name, data)`, `predict(inputs, task)` and, to infer tasks,
-      `infer_tasks(inputs)`, a `TaskGuess` for each input, and `predict(inputs, per_input=True)`;
-      without these `predict(inputs, None)` gives labels among all classes, one input at a time
-    - stream: a `Stream`, part of a stream, or {task name: (train, test)}; a label that several
+    - method: an object with `learn_task(name, data)` and `predict(inputs, task)`. Without a task,
+      it is asked for labels by `predict(inputs, per_input=True)` if it has `infer_tasks(inputs)`,
+      which returns a `TaskGuess` per input, and by `predict(inputs, None)` otherwise
+    - stream: a `Stream`, part of a stream, or {task name: (train, test)}. A label that several
       tasks have is one class
-    - progress: whether to print a line before each task
+    - progress: whether to print a line before each task; default False
 
-    Raises InputError as `evaluate`.
+    Raises InputError like `evaluate`.
     Source: van de Ven and Tolias, "Three scenarios for continual learning" (2019).
     """
     tasks = check_tasks(stream)
@@ -410,7 +410,7 @@ def _answer_named(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
 
 
 def _answers(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
-    """Labels without and with the task's name, whether it was inferred right, and unknown."""
+    """For each input: labels without and with the task's name, and what `infer_tasks` inferred."""
     named = _answer_named(method, name, inputs)
     if not hasattr(method, "infer_tasks"):
         return {"class_il": np.asarray(method.predict(inputs, None)), **named}

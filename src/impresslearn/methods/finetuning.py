@@ -1,4 +1,4 @@
-"""Fine-tuning: separate weights or low-rank changes per task, or one network for all in turn."""
+"""Fine-tuning: weights or low-rank changes for each task, or one network trained on all in turn."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from impresslearn.training.first_session import HEAD_RATE
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, Weights, with_head
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-# Every method trains on the same number of images by default.
+# By default every method trains on the same number of images.
 SAME = ("epochs", "min_steps", "batch_size", "batch_fraction")
 LENGTH: dict[str, Any] = {name: getattr(COEFFICIENT_RECIPE, name) for name in SAME}
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", **LENGTH)
-# The better of two rates on one task of permuted MNIST; rank 1 prefers 0.03.
+# The better of two learning rates on one task of permuted MNIST. For rank 1, 0.03 is better.
 LORA_RECIPE = Recipe(lr=0.01, schedule="cosine", **LENGTH)
 SCALE = 2.0  # alpha / r, a common choice at any rank
 
@@ -55,7 +55,7 @@ def rounded_numbers(
     precision: str,
     **how: Any,
 ) -> Trainable:
-    """Numbers to train from a start, and the weights they make; how: see `encode_tensors`."""
+    """Numbers to train from a start, and the weights that they make. how: see `encode_tensors`."""
     numbers = [first.to(device, copy=True).requires_grad_(True) for first in start]
 
     def result() -> tuple[Weights, int]:
@@ -71,17 +71,17 @@ class FineTuning(ReadOnlySettings):
     Every task starts from the frozen network and changes no other task, so nothing is forgotten.
 
     - backbone: the frozen network. For an upper bound make it with `init="kaiming_normal"`: the
-      signed constants that suit masks end at a lower accuracy
-    - recipe: of the training of a task
-    - seed: of the order of batches
+      default signed constants suit masks, but fine-tuning reaches a lower accuracy from them
+    - recipe: the recipe for training a task
+    - seed: the seed of the order of batches
     - preprocessing, progress: as in `ImpressLearner`
-    - statistics: "task", each task gathers its norm statistics, or "network", all tasks use the
-      statistics of the frozen network
-    - make_trainable: a function of the number of examples that returns the `Trainable` of the next
-      task; its result is the task's weights and the bytes that store them
-    - precision: of norm statistics and the task's own head, which are rounded after training
+    - statistics: "task" if each task gathers its own norm statistics, "network" if all tasks use
+      the statistics of the frozen network
+    - make_trainable: a function that takes the number of examples and returns the `Trainable` of
+      the next task, whose result is the task's weights and the bytes that store them
+    - precision: norm statistics and the task's own head are rounded to it after training
 
-    Raises InputError for other statistics and precisions.
+    Raises InputError for unknown statistics and precisions.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class FineTuning(ReadOnlySettings):
         self._make_trainable = make_trainable or self._copied_weights
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
-        self._network = TaskView(backbone.weights, None, backbone.num_classes)  # to start from
+        self._network = TaskView(backbone.weights, None, backbone.num_classes)  # where tasks start
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
-        """name -> TaskInfo; bytes count weights, norm statistics and labels."""
+        """Task name -> `TaskInfo`; bytes count weights, norm statistics and labels."""
         return self._infos
 
-    def _copied_weights(self, _: int) -> Trainable:  # no lambda: methods are sent to processes
-        """Copies of all weights to train, stored in float32."""
+    def _copied_weights(self, _: int) -> Trainable:  # a lambda could not be pickled
+        """Copies of all weights as the numbers to train, stored in float32."""
         weights = self._network.weights
         copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
 
@@ -137,7 +137,7 @@ class FineTuning(ReadOnlySettings):
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
+        """Labels (n,). Raises UnknownTaskError for a task that was not learned."""
         classes = find_task(task, self.tasks_).classes
         values = checked_inputs(self.backbone, inputs, self.preprocessing)
         return labels_of(self._views[task].logits(self.backbone, values), classes)
@@ -148,10 +148,10 @@ class FineTuning(ReadOnlySettings):
         return accuracy_of(self.backbone, self._views[task], data, self.preprocessing, classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """Accuracy of the network on an unlearned task."""
+        """Accuracy in [0, 1] on a task before it is learned, of the network that it starts from."""
         return accuracy_of(self.backbone, self._network, data, self.preprocessing, classes)
 
-    # Gradients are on here, whatever mode the caller is in.
+    # Training needs gradients, even if the caller is in inference mode.
     @torch.inference_mode(False)
     def _learn(self, name: str, data: Any, seed: int, phase: TrainingPhase) -> None:
         check_new_name(name, self.tasks_)
@@ -164,7 +164,7 @@ class FineTuning(ReadOnlySettings):
         TaskTraining(*task).fit(trainable)
         with torch.no_grad():
             (weights, size), head = trainable.result()
-            # Columns are classes: int8 to int4 have a rounding step for each column.
+            # Make classes columns, as int8 to int4 have a rounding step per column.
             columns = [values.t() for values in head.values()]
             rounded, head_size = rounded_tensors(columns, self.precision)
         weights = weights | dict(zip(head, [values.t() for values in rounded], strict=True))
@@ -182,11 +182,11 @@ class FineTuning(ReadOnlySettings):
 class SequentialFineTuning(FineTuning):
     """Trains one network on task after task, so that earlier tasks are forgotten.
 
-    Each task has a new optimiser and schedule. Norm statistics go on from the last task, unless the
-    norm policy is "shared": then the statistics of the first task stay. In `tasks_` the bytes of
-    the network count for the first task only.
+    Each task has a new optimiser and schedule. Norm statistics continue from the last task; with
+    the norm policy "shared", the statistics of the first task stay. In `tasks_` only the first
+    task counts the bytes of the network.
 
-    - backbone: the network, of which a copy is trained
+    - backbone: the network; a copy of it is trained
     - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
 
     Raises InputError if each task has its own head.
@@ -199,13 +199,13 @@ class SequentialFineTuning(FineTuning):
     def learn_task(self, name: str, data: Any) -> SequentialFineTuning:
         """Trains the network further, with cross-entropy on this task alone."""
         statistics, seed = self._network.statistics, self.seed + len(self.tasks_)
-        # It trains copies, because a failed training must not change the network.
+        # Train copies, because a failed training must not change the network.
         self._learn(name, data, seed, TrainingPhase.begin(self.backbone, statistics, statistics))
         self._network = self._views[name]
         if len(self.tasks_) > 1:
             size = self.tasks_[name].breakdown["labels"]
             self._infos[name] = replace(self.tasks_[name], bytes=size, breakdown={"labels": size})
-        # Earlier tasks are predicted by the network as it is now: this is what forgets them.
+        # From now on the changed network predicts earlier tasks too. This causes forgetting.
         for other, info in self.tasks_.items():
             self._views[other] = replace(self._network, num_classes=len(info.classes))
         return self
@@ -216,13 +216,13 @@ def lora(
 ) -> FineTuning:
     """Trains W + 2 B A for every task, with B (units, r) and A (r, fan_in) for each layer.
 
-    The frozen network is shared, kernels of convolutions count as matrices (units, fan_in), and B
-    starts at zero.
+    All tasks share the frozen network. The kernel of a convolution counts as a matrix (units,
+    fan_in). B starts at zero.
 
     - backbone: the frozen network; every maskable layer gets a change
-    - rank: r
-    - precision: of the stored factors. They are rounded after training with one step per column
-      (one per factor under "coded"), and the rounded factors predict
+    - rank: r, default 4
+    - precision: the precision of the stored factors, default "float32". They are rounded after
+      training, with one step per column (per factor for "coded"); predictions use the result
     - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
 
     Raises InputError for settings out of range.
@@ -250,8 +250,8 @@ def _low_rank(backbone: Backbone, rank: int, precision: str, seed: int, examples
     draws = torch.Generator().manual_seed(seed)
     factors = []
     for layer in layers:
-        bound = layer.fan_in**-0.5  # as torch initialises a linear layer
+        bound = layer.fan_in**-0.5  # like torch's initialisation of a linear layer
         drawn = torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws)
-        # Only one factor starts at zero: with both at zero neither would have a gradient.
+        # Only one factor starts at zero: if both did, neither would have a gradient.
         factors += [torch.zeros(layer.units, rank, dtype=torch.float32), (2 * drawn - 1) * bound]
     return rounded_numbers(factors, weights_of, backbone.device, precision)

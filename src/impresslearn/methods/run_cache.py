@@ -1,9 +1,9 @@
-"""Finished runs on disk, and a digest of everything that a run depends on.
+"""Saves finished runs, under a digest of everything that a run depends on.
 
-The digest is joblib's, of a pickle, but with code by value. For your own functions and classes it
-takes the compiled code, with the values that they close over and the globals that they name, so an
-edit changes the digest and a comment does not. Installed code (this package, torch, ...) counts by
-its name only.
+The digest is joblib's hash of a pickle, except that it covers your own functions and classes by
+value: their compiled code, the values that they close over, and the globals that they use. So an
+edit of the code changes the digest, and an edit of a comment does not. Installed code (this
+package, torch, ...) counts only by its name.
 """
 
 import json
@@ -34,7 +34,7 @@ PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
 
 
 def load_run(file: Path) -> Evaluation | None:
-    """The evaluation in a file; None if it is missing or damaged, and the run is done again."""
+    """The evaluation in a file; None if the file is missing or damaged, so do the run again."""
     try:
         values = json.loads(file.read_text(encoding="utf-8"))["evaluation"]
         values["matrix"] = tuple(map(tuple, values["matrix"]))
@@ -45,24 +45,24 @@ def load_run(file: Path) -> Evaluation | None:
 
 
 def save_run(file: Path, about: Mapping[str, Any], evaluation: Evaluation) -> None:
-    """Writes a run, whole or not at all; `about` is for people who read the file."""
+    """Writes a run, whole or not at all. about: facts for people who read the file."""
     content = {**about, "evaluation": asdict(evaluation)}
     write_file(file, json.dumps(content, default=_plain, indent=1), folders=True)
 
 
 def digest(*values: Any) -> str:
-    """A digest (hex) of values and of the code in them."""
+    """A digest (hex) of values, including their code."""
     hasher = _Hasher("md5")
     hasher.dump(values)
-    for value in hasher.waiting:  # grows meanwhile
+    for value in hasher.waiting:  # the list grows during this loop
         hasher.dump(_contents(value))
     return hasher.hash(None)
 
 
 class _Hasher(NumpyHasher):
-    """joblib's hasher, which puts numbers for code and the like, and leaves them for later.
+    """joblib's hasher, with numbers in place of code and other special values, which it queues.
 
-    So functions may name each other, and a long chain of them needs no deep recursion.
+    So functions may call each other, and a long chain of functions needs no deep recursion.
     """
 
     def __init__(self, hash_name: str) -> None:
@@ -71,7 +71,7 @@ class _Hasher(NumpyHasher):
         self._numbers: dict[int, int] = {}
 
     def reducer_override(self, value: Any) -> Any:
-        """What the pickler asks first about every value."""
+        """The pickler calls this for every value, before its own rules."""
         if value is _number or type(value) in PLAIN or _contents(value) is None:
             return NotImplemented
         if id(value) not in self._numbers:
@@ -81,22 +81,22 @@ class _Hasher(NumpyHasher):
 
 
 def _number(place: int) -> int:
-    """Takes the place of a value in the pickle, which nobody loads."""
+    """A stand-in for a value in the pickle, which is never loaded."""
     return place
 
 
 def _contents(value: Any) -> list[Any] | None:
-    """What a value depends on; None if its pickle says it."""
+    """What the digest of a value covers; None to use its pickle."""
     if isinstance(value, torch.Tensor):
-        with suppress(RuntimeError):  # the pickle of a sparse tensor says it
+        with suppress(RuntimeError):  # a sparse tensor is pickled instead
             plain = value.detach().cpu().contiguous()
             return [str(plain.dtype), list(plain.shape), plain.flatten().view(torch.uint8).numpy()]
     if isinstance(value, Path):
-        # Not its content: reading all images of a folder would take long.
+        # Size and time stand for the content, as reading all images of a folder would take long.
         about = value.stat() if value.is_file() else None
         return [str(value), about and [about.st_size, about.st_mtime_ns]]
     if isinstance(value, Backbone):
-        # Not its attributes: some are filled at the first use, and the key must stay the same.
+        # Attributes are left out: some are filled at first use, and the digest must stay the same.
         return [value.fingerprint(), value.norm, value.num_classes, value.head]
     if isinstance(value, CodeType):
         return [value.co_code, value.co_names, value.co_varnames, list(value.co_consts)]
@@ -109,7 +109,7 @@ def _contents(value: Any) -> list[Any] | None:
             return named
         if isinstance(value, FunctionType):
             return named + _parts_of(value)
-        # Python's other attributes say where a class was written but not what it does.
+        # Python's own attributes tell where a class is defined, not what it does.
         own = sorted(name for name in vars(value) if not name.startswith(("__", "_abc")))
         verbs = [each for each in vars(value).values() if isinstance(each, CODE)]
         return [*named, list(value.__bases__), {name: vars(value)[name] for name in own}, verbs]
@@ -119,25 +119,25 @@ def _contents(value: Any) -> list[Any] | None:
     if isinstance(value, torch.nn.Module):
         return [type(value), vars(value) | {"training": None}]
     if isinstance(value, (set, frozenset)):
-        return sorted(map(digest, value))  # their order differs between processes
+        return sorted(map(digest, value))  # order differs between processes
     if isinstance(value, MappingProxyType):
         return [dict(value)]
-    if type(value) in dispatch_table:  # patterns, functions of numpy
+    if type(value) in dispatch_table:  # patterns, NumPy's functions
         return None
     try:
         value.__reduce_ex__(4)
-    except Exception:  # locks, handles and the like do not change what a method computes
+    except Exception:  # such as locks and handles, which change no result
         return []
     return None
 
 
 def _parts_of(function: FunctionType) -> list[Any]:
-    """The code of a function, its defaults, and the values that it closes over or names."""
+    """The code of a function, its defaults, and the variables and globals that it uses."""
     cells = []
     for cell in function.__closure__ or ():
         try:
             cells.append(cell.cell_contents)
-        except ValueError:  # not filled yet: a function that is defined further below
+        except ValueError:  # no value yet: its function is defined later
             cells.append("empty cell")
     names = sorted(_names_in(function.__code__) & set(function.__globals__))
     named = {name: function.__globals__[name] for name in names}
@@ -145,7 +145,7 @@ def _parts_of(function: FunctionType) -> list[Any]:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """The names that a function and the functions inside it look up."""
+    """The names that a function, and the functions defined in it, look up."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -157,12 +157,12 @@ def _is_installed(name: str | None) -> bool:
     """Whether a module is part of Python, of this package or of another installed package."""
     module = sys.modules.get(name or "")
     file = getattr(module, "__file__", None)
-    if file is None:  # built in, or typed at a prompt
+    if file is None:  # built in, or entered at a prompt
         return name != "__main__"
     path = str(Path(file).resolve())
     return any(path.startswith(f"{Path(folder).resolve()}{os.sep}") for folder in INSTALLED)
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has no word for."""
+    """A JSON value for a value that JSON does not have."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else repr(value)

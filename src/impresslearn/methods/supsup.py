@@ -1,7 +1,8 @@
-"""Methods that train a mask for every task: all of it, or its head.
+"""Methods that train a mask for every task, either for the whole network or for its head.
 
-SupSup (Wortsman et al. 2020) has one mask per task. The hybrid of the paper's appendix combines
-ImpressLearn's body, coefficients of shared masks, with SupSup's head.
+`SupSup` (Wortsman et al. 2020) has one mask of the whole network per task. `Hybrid`, from the
+paper's appendix, has coefficients of shared masks for the body, as ImpressLearn has, and a trained
+mask for the head.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from impresslearn.store.rows import TaskTable
 from impresslearn.store.tasks import check_new_name
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
-# Edge-popup at the rate of basis tasks, for the same number of images as every other method.
+# Edge-popup with the learning rate of basis tasks, on as many images as other methods.
 SUPSUP_RECIPE = POPUP_RECIPE.changed(LENGTH)
 HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **LENGTH)
 # The settings of `ImpressLearner` that concern trained masks.
@@ -43,9 +44,9 @@ class SupSup(ReadOnlySettings):
     """Trains a mask for every task; nothing is shared and nothing is forgotten.
 
     - backbone: the frozen network
-    - precision: of heads and norm statistics
+    - precision: the precision of heads and norm statistics
     - settings: sparsity, allocation, basis_recipe, score_rule, seed, preprocessing, progress and
-      cache_bytes, as in `ImpressLearner`; the default basis_recipe trains on the same number of
+      cache_bytes, as in `ImpressLearner`. The default basis_recipe trains on the same number of
       images as the library's other methods
 
     Raises InputError for other settings.
@@ -57,7 +58,7 @@ class SupSup(ReadOnlySettings):
     ) -> None:
         _check_settings("SupSup", settings, "precision")
         settings.setdefault("basis_recipe", SUPSUP_RECIPE)
-        # A basis task of ImpressLearner is a task of SupSup: a mask that edge-popup trains.
+        # A task of SupSup is a basis task of ImpressLearner: edge-popup trains its mask.
         self._learner = ImpressLearner(backbone, precision=precision, **settings)
         self.backbone = backbone
         self.settings, self.bank_ = self._learner.settings, self._learner.bank_
@@ -66,7 +67,7 @@ class SupSup(ReadOnlySettings):
 
     @property
     def tasks_(self) -> TaskTable:
-        """name -> TaskInfo; bytes count the mask, head, norm statistics and labels."""
+        """Task name -> `TaskInfo`; bytes count the mask, head, norm statistics and labels."""
         return self._learner.tasks_
 
     def learn_task(self, name: str, data: Any, *, seed: int | None = None) -> SupSup:
@@ -76,14 +77,14 @@ class SupSup(ReadOnlySettings):
         return self
 
     def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
-        """Labels (n,); with task=None the task is inferred first (GN).
+        """Labels (n,). With task=None, the task is inferred first (the paper's setting GN).
 
-        Raises UnknownTaskError for a task that was not learned and for inputs that look like none.
+        Raises UnknownTaskError for a task that was not learned, and if inputs look like no task.
         """
         return self._learner.predict(inputs, task)
 
     def score(self, data: Any, task: str) -> float:
-        """Accuracy with the task known (GG), in [0, 1]. Raises UnknownTaskError for another."""
+        """Accuracy in [0, 1] for a given task (GG). Raises UnknownTaskError if it is unknown."""
         return self._learner.score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
@@ -91,9 +92,9 @@ class SupSup(ReadOnlySettings):
         return self._learner.zero_shot_score(data, classes)
 
     def infer_task(self, inputs: Any, **settings: Any) -> TaskGuess:
-        """The task of unlabelled inputs (n, ...), as `ImpressLearner` infers it.
+        """The task of unlabelled inputs (n, ...), inferred as by `ImpressLearner.infer_task`.
 
-        - settings: as there; SupSup's paper: `method="one_shot", objective="entropy"`
+        - settings: as there. The SupSup paper has `method="one_shot", objective="entropy"`
         """
         return self._learner.infer_task(inputs, **settings)
 
@@ -101,12 +102,12 @@ class SupSup(ReadOnlySettings):
 class Hybrid(FineTuning):
     """Learns coefficients for the hidden layers and a mask for the head, task by task.
 
-    All layers but the last combine the bank's masks. Edge-popup trains the mask of the last layer
-    at the same time.
+    All layers except the last combine the bank's masks. Edge-popup trains the mask of the last
+    layer at the same time.
 
     - backbone: the frozen network, with at least two maskable layers and one head for all tasks
-    - bank: masks to combine; empty by default, for `learn_basis` to fill
-    - recipe: of the training of coefficients and heads
+    - bank: the masks to combine; by default an empty bank, which `learn_basis` fills
+    - recipe: the recipe for training coefficients and heads
     - settings: as in `SupSup`, without precision; sparsity and allocation also apply to heads
 
     Raises InputError for another backbone. Source: the paper's appendix "Hybrid ImpressLearn".
@@ -138,7 +139,7 @@ class Hybrid(FineTuning):
         self._head_ones = ones_per_layer(layers, sparsity, self.settings.allocation)[-1]
 
     def learn_basis(self, name: str, data: Any) -> Hybrid:
-        """Trains an impression on a task and adds it to the bank; the task keeps that mask."""
+        """Trains a mask on a task and adds it to the bank; the task predicts with this mask."""
         check_new_name(name, self.tasks_)
         self._learner.progress = self.progress
         self._learner.learn_basis(name, data)
@@ -159,12 +160,12 @@ class Hybrid(FineTuning):
         scores = PopupScores.create([head], ones, self.seed, "score", device)
 
         def weights() -> tuple[Weights, float]:
-            # The mixture covers the last layer too; the weights under the head's mask replace it.
+            # The mixture also has the last layer; replace it by the weights under the head's mask.
             mixed = mix(self.bank_, backbone.weights, [*alphas, last])
             return mixed | scores.weights(backbone.weights), 0.0
 
         def result() -> tuple[Weights, int]:
-            # The head's mask costs what the codec makes of it; the coefficients are float32.
+            # Bytes: the coded mask of the head, and the coefficients in float32.
             mask = scores.masks()[head.name].reshape(head.units, -1)
             size = sum(alpha.nbytes for alpha in alphas) + len(encode_mask([mask.cpu().numpy()]))
             return weights()[0], size
@@ -173,6 +174,6 @@ class Hybrid(FineTuning):
 
 
 def _check_settings(method: str, settings: Mapping[str, Any], *more: str) -> None:
-    """Raises InputError for a setting that is not in `MASK_SETTINGS`; more: others that it has."""
+    """Raises InputError for a setting that is neither in `MASK_SETTINGS` nor in `more`."""
     for name in settings:
         check_known(f"{method} has no setting", name, (*MASK_SETTINGS, *more))

@@ -1,12 +1,13 @@
-"""The networks that come with the library: LeNet-300-100, residual networks, a layer alone.
+"""The networks that come with the library: LeNet-300-100, residual networks, and a single layer.
 
-LeNet-300-100: LeCun et al., 1998. Residual networks: He et al., "Deep Residual Learning for Image
-Recognition", 2016. `resnet18` is the form for small images of GEM (Lopez-Paz and Ranzato, 2017): a
-3x3 stem, no pooling before the blocks. `resnet50` is the ImageNet form, with the stride of a
-bottleneck in its 3x3 convolution. Both end in a 1x1 convolution. None of these has biases, or
-weights in its norms. `resnet20` is the CIFAR-10 form with shortcuts without parameters (option A),
-built as those who train it build it: norms with weights and running statistics, a linear head with
-a bias. `linear` is nothing but a head, over features that were computed before.
+- `lenet_300_100` (LeCun et al., 1998): no biases.
+- `resnet18` (He et al., "Deep Residual Learning for Image Recognition", 2016): the form for small
+  images of GEM (Lopez-Paz and Ranzato, 2017), with a 3x3 stem and no pooling before the blocks.
+- `resnet50`: the ImageNet form, with a bottleneck's stride in its 3x3 convolution. Like resnet18 it
+  ends in a 1x1 convolution, and has no biases and no weights in its norms.
+- `resnet20`: the CIFAR-10 form, whose shortcuts have no parameters (option A). It is built like
+  trained ones: its norms have weights and running statistics, and its linear head has a bias.
+- `linear`: only a head, for features that were computed before.
 """
 
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from impresslearn.networks.norms import make_norm
 
 
 class LeNet(nn.Sequential):
-    """Linear layers and ReLU in turn, over inputs (n, ...) that are flattened."""
+    """Linear layers with ReLU between them; inputs (n, ...) are flattened."""
 
     @property
     def input_shape(self) -> tuple[int]:
@@ -38,10 +39,7 @@ class LeNet(nn.Sequential):
 def lenet_300_100(
     num_classes: int, *, in_features: int = 784, widths: Sequence[int] = (300, 100)
 ) -> LeNet:
-    """LeNet with the given hidden widths; 266,200 weights in three layers by default.
-
-    Raises InputError for sizes below 1.
-    """
+    """LeNet with these hidden widths; by default 266,200 weights. InputError for sizes below 1."""
     if not isinstance(widths, Sequence) or isinstance(widths, str):
         raise InputError(f"widths must be a list, such as [300, 100], got {widths!r}")
     hidden = [check_integer("each of the widths", width, 1) for width in widths]
@@ -49,7 +47,7 @@ def lenet_300_100(
     steps: list[nn.Module] = []
     for fan_in, units in pairwise(sizes):
         steps += [nn.Linear(fan_in, units, bias=False), nn.ReLU()]
-    return LeNet(*steps[:-1])  # no ReLU behind the logits
+    return LeNet(*steps[:-1])  # no ReLU after the logits
 
 
 def linear(num_classes: int, *, in_features: int = 768) -> LeNet:
@@ -61,8 +59,8 @@ class ResidualBlock(nn.Module):
     """Normalised convolutions beside a shortcut: (n, in, h, w) -> (n, out, h/stride, w/stride).
 
     - convolutions: (kernel size, output channels, stride) of each, with ReLU between them.
-    - norm: a norm policy; None for batch norms with weights, named bn1 and so on, and a shortcut
-      without parameters: every s-th pixel, and as many channels of zeros on either side as needed.
+    - norm: a norm policy. None for batch norms with weights, named bn1 and so on, and a shortcut
+      without parameters: every s-th pixel, with channels of zeros added equally on both sides.
     """
 
     def __init__(
@@ -96,7 +94,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Sequential):
-    """Named parts in turn, over images (n, in_channels, height, width) of any size."""
+    """Named parts, called in turn, for images (n, in_channels, height, width) of any size."""
 
     def __init__(self, in_channels: int, **parts: nn.Module) -> None:
         super().__init__(OrderedDict(parts))
@@ -108,8 +106,8 @@ def _resnet(
 ) -> ResNet:
     """Stem, four stages of blocks with widths w, 2w, 4w, 8w, average pool and a 1x1-conv head.
 
-    depths: blocks in each stage; imagenet: bottleneck blocks (1x1, 3x3, 1x1 to 4w channels) and a
-    7x7 stem with pooling, instead of pairs of 3x3 and a 3x3 stem.
+    depths: blocks per stage. imagenet: True for bottleneck blocks (1x1, 3x3, 1x1 to 4w channels)
+    and a 7x7 stem with pooling; False for blocks of two 3x3 convolutions and a 3x3 stem.
     """
     width = check_integer("width", width, 1)
     in_channels = check_integer("in_channels", in_channels, 1)
@@ -150,7 +148,7 @@ def resnet50(num_classes: int, norm: str, *, width: int = 64, in_channels: int =
 def resnet20(num_classes: int, *, width: int = 16, in_channels: int = 3, depth: int = 3) -> ResNet:
     """ResNet-20 for CIFAR-10: 20 maskable layers, 268,336 weights for 10 classes at width 16.
 
-    - depth: blocks in each of the three stages; with 5 it is a ResNet-32.
+    - depth: blocks in each of the three stages; 5 gives a ResNet-32.
     """
     channels = width = check_integer("width", width, 1)
     in_channels = check_integer("in_channels", in_channels, 1)

@@ -1,8 +1,9 @@
 """`Backbone`: a frozen network that every task shares, run with a task's weights and statistics.
 
-It knows no mask: callers pass the effective weights W ⊙ mask. The forward pass never writes to the
-module. Each mode and thread runs its own copy of the module's structure, whose attributes may
-change; all copies share the tensors. Buffers that a module may write to are passed in as copies.
+A backbone does not know about masks: callers pass the weights to compute with, such as W ⊙ mask.
+The forward pass never writes to the module. Each thread runs its own copy of the module's structure
+for each mode, and a pass may change the attributes of that copy. All copies share the module's
+tensors. Buffers that a module may write to are copied before each pass.
 """
 
 from __future__ import annotations
@@ -43,20 +44,22 @@ INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same devic
 class Backbone(ReadOnlySettings):
     """A frozen module with its maskable layers, norm policy and input shape.
 
-    - `module`: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
-    - `num_classes`, `norm`, `input_shape`, `skip`, `include`, `input_dtype`, `head`: as in `adapt`;
-      `num_classes` are the outputs of the module, and `norm` may be "none" or "group" too.
-    - `spec`: arguments of `create_backbone` that rebuild it, None for an adapted module.
-    - `pretrained`: whether weights and statistics were trained.
+    - `module`: used without a copy (`adapt` copies it); its parameters stop requiring gradients.
+    - `num_classes`: the number of outputs of the module.
+    - `norm`: as in `adapt`, or "none" or "group".
+    - `input_shape`, `skip`, `include`, `input_dtype`, `head`: as in `adapt`.
+    - `spec`: the arguments of `create_backbone` that rebuild it; None for an adapted module.
+    - `pretrained`: whether weights and norm statistics were trained; default False.
 
-    Further attributes: `layers`, the maskable layers in order; `weights`, their frozen weights by
-    name; `small`, the frozen scales and shifts of norms and biases by name; `own_head`, the last
-    layer if every task has its own, else None; `vocabulary`, the rows of an embedding that is the
-    first layer, or None; `device` and `dtype` of the weights; `flattens`, whether inputs are
-    flattened; `has_statistics`, whether batch norms have running statistics, of all tasks together
-    (`shares_statistics`) or of each task (`has_task_statistics`).
+    Raises InputError for settings that do not fit the module. Further attributes:
 
-    Raises InputError for settings that do not fit the module.
+    - `layers`, `weights`: the maskable layers in order, and their frozen weights by name.
+    - `small`: the frozen biases, and scales and shifts of norms, by name.
+    - `own_head`: the last layer if every task has its own head, else None.
+    - `vocabulary`: the number of rows if the first layer is an embedding, else None.
+    - `device`, `dtype`: of the weights; `flattens`: whether inputs are flattened.
+    - `has_statistics`: whether batch norms have running statistics, either one set for all tasks
+      (`shares_statistics`) or one per task (`has_task_statistics`).
     """
 
     weights: dict[str, Tensor]
@@ -106,9 +109,9 @@ class Backbone(ReadOnlySettings):
         self.checked = False  # set by `check_passes`, with the shape if inputs are one tensor
         self.seen_shape: Sequence[int] | None = None
         self._restores = True
-        # Where the bias of a task's own head starts: a ReLU behind it has no gradient at 0.
+        # The first bias of a task's own head; 1 before a ReLU, which has no gradient at 0.
         self.head_bias = 0.0
-        # Takes the logits out of the module's output, unless that is a tensor.
+        # Gets the logits from the module's output; None if the output is a tensor.
         self.logits_reader: Callable[[Any, str], Any] | None = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
@@ -120,11 +123,11 @@ class Backbone(ReadOnlySettings):
         self.shares_statistics = self.has_statistics and kept_by == "all"
         self.has_task_statistics = self.has_statistics and kept_by == "task"
         for _, batch_norm in norms.batch_norms(module):
-            # Their counter of batches is one more buffer that a forward pass would change.
+            # A forward pass would change the counter of batches, so remove it.
             batch_norm.num_batches_tracked = None
-            if isinstance(batch_norm, nn.SyncBatchNorm):  # which refuses to run without it
+            if isinstance(batch_norm, nn.SyncBatchNorm):  # it does not run without a counter
                 batch_norm.__class__ = norms.LocalBatchNorm  # type: ignore[assignment]
-            if batch_norm.momentum is None:  # a cumulative average, which needs the counter
+            if batch_norm.momentum is None:  # a cumulative average needs the counter
                 batch_norm.momentum = 0.1
         for parameter in module.parameters():
             parameter.requires_grad_(False)
@@ -144,17 +147,17 @@ class Backbone(ReadOnlySettings):
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """The number format of inputs: the weights' format, or int64 for token ids."""
+        """The dtype of inputs: by default the dtype of the weights, or int64 for token ids."""
         return self._input_dtype or self.dtype
 
     @property
     def num_parameters(self) -> int:
-        """Numbers in all parameters; tied parameters count once."""
+        """The number of parameters; tied parameters count once."""
         return sum(parameter.numel() for parameter in self.module.parameters())
 
     @property
     def num_maskable(self) -> int:
-        """Weights that masks cover."""
+        """The number of weights that masks cover."""
         return sum(layer.numel for layer in self.layers)
 
     @property
@@ -164,12 +167,12 @@ class Backbone(ReadOnlySettings):
 
     @property
     def most_classes(self) -> int | None:
-        """The classes that a task may have; None for any number, if every task has its own head."""
+        """The most classes of a task; None (no limit) if every task has its own head."""
         return self.num_classes if self.own_head is None else None
 
     @property
     def head_dtype(self) -> torch.dtype:
-        """The number format of the tasks' own heads, which may differ from the body's."""
+        """The dtype of the tasks' own heads, which may differ from `dtype`."""
         head = self.own_head
         return self.dtype if head is None else self.module.get_parameter(head.name).dtype
 
@@ -185,11 +188,11 @@ class Backbone(ReadOnlySettings):
     def small_parameters(
         self, kinds: Collection[TunedKind] = layers.TUNED
     ) -> tuple[tuple[SmallParameter, ...], ...]:
-        """The groups of scales of norms, shifts of norms, and biases, if the network has them."""
+        """Scales of norms, shifts of norms, and biases: one group per kind that the network has."""
         return tuple(group for kind, group in self._small_groups if group and kind in kinds)
 
     def initial_statistics(self) -> dict[str, Tensor]:
-        """Running statistics of the module for a task to start from, as copies by buffer name."""
+        """Copies of the module's running statistics, by buffer name, for a task to start from."""
         return {name: buffer.clone() for name, buffer in self._running_buffers.items()}
 
     def forward(
@@ -201,25 +204,25 @@ class Backbone(ReadOnlySettings):
     ) -> Tensor:
         """Logits (n, num_classes) of the network with these weights.
 
-        - `weights`: layer name -> effective weights; other layers keep their frozen weights. A head
-          of the task's own, with a row for each class, and changed `small_parameters` are given
-          here too.
+        - `weights`: layer name -> weights to compute with; other layers keep their frozen weights.
+          A task's own head, with one row per class, and changed `small_parameters` are passed here
+          too, by parameter name.
         - `inputs`: (n, ...), or several tensors.
         - `statistics`: all running statistics by buffer name; by default `initial_statistics`.
-        - `mode`: one of these:
+        - `mode`: whether dropout is on, and which statistics batch norm uses:
 
         | mode | dropout | batch norm |
         |---|---|---|
         | train | on | statistics of the batch; `statistics` are updated in place |
         | frozen | on | `statistics`, unchanged |
         | eval | off | `statistics`, unchanged |
-        | batch | off | statistics of the batch; `statistics` are ignored (mixed tasks) |
+        | batch | off | statistics of the batch; `statistics` are ignored |
 
         Under the norm policy "batch", batch norm uses the statistics of the batch in every mode.
         Raises InputError for an unknown mode, layer or statistic, and for unsuitable inputs.
         """
         self.check_inputs(inputs)
-        # Copies, because a module may write to its buffers.
+        # Pass copies, because a module may write to its buffers.
         tensors = {name: buffer.clone() for name, buffer in self._fixed_buffers.items()}
         if mode != "batch":
             statistics = self.initial_statistics() if statistics is None else statistics
@@ -234,11 +237,11 @@ class Backbone(ReadOnlySettings):
         if not isinstance(inputs, Inputs):
             inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
         view = self._view(mode)
-        # Every pass of a user's module begins with the attributes that it had at first.
+        # A user's module may change its attributes in a pass: restore them afterwards.
         kept = attributes_of(view) if self.spec is None and self._restores else []
         own_device = self.device if device_is_set.get() else nullcontext()
         try:
-            # Not strict: only the weights that differ from the module's are passed in.
+            # Only tensors that may differ from the module's are passed, so it is not strict.
             with own_device:
                 logits = functional_call(
                     view, tensors, inputs.arguments, inputs.named, tie_weights=self._ties
@@ -251,11 +254,11 @@ class Backbone(ReadOnlySettings):
             for attributes, first in kept:
                 attributes.clear()
                 attributes.update(first)
-        if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
+        if not isinstance(logits, Tensor):  # transformers' models return objects or dictionaries
             reader = operator.getitem if isinstance(logits, Mapping) else getattr
             with suppress(KeyError, AttributeError):
                 logits = reader(logits, "logits")
-                # Past `__setattr__`, which refuses to change an attribute.
+                # `__setattr__` refuses to change an attribute.
                 vars(self)["logits_reader"] = reader
         outputs = self.num_classes
         if self.own_head is not None and self.own_head.name in weights:
@@ -274,10 +277,10 @@ class Backbone(ReadOnlySettings):
         statistics: Mapping[str, Tensor] | None = None,
         mode: Mode = "eval",
     ) -> Tensor:
-        """(n, f) inputs of the head, flattened; arguments and errors as in `forward`.
+        """Features (n, f): the flattened inputs of the head. Arguments are as in `forward`.
 
-        The head is the layer that tasks replace, and where they share it the last maskable one;
-        InputError is also raised unless its module is called once a pass, on a batch (n, ...).
+        The head is the layer that each task replaces, or the last maskable layer if tasks share it.
+        Raises InputError as `forward`, and unless a pass calls the head once, on a batch (n, ...).
         """
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
         layer = self._view(mode).get_submodule(name.rpartition(".")[0])
@@ -290,15 +293,15 @@ class Backbone(ReadOnlySettings):
         return calls[0].flatten(1)
 
     def headed(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-        """Logits (n, K) of the task's own head among these weights, from its `features`."""
+        """Logits (n, K) from `features`, by the task's own head, which is in `weights`."""
         assert self.own_head is not None
         weight, *bias = (weights[name] for name in self.own_head.shapes)
         return F.linear(features.to(weight.dtype), weight.flatten(1), *bias)
 
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights by layer name as tensors by name of the module's parameters.
+        """Turns weights by layer name into tensors by name of the module's parameters.
 
-        Raises InputError for an unknown name, and for another shape.
+        Raises InputError for an unknown name or a wrong shape.
         """
         parameters: dict[str, Tensor] = {}
         for name, weight in weights.items():
@@ -316,10 +319,10 @@ class Backbone(ReadOnlySettings):
             if part is None:
                 parameters[name] = weight
             elif part.part == "transposed":
-                # Contiguous, as an export will have it, so that both compute the same bits.
+                # Contiguous, as in an export, so that both compute exactly the same numbers.
                 parameters[name] = weight.t().contiguous()
             elif part.parameter not in parameters:
-                # Thirds that are not given keep their frozen rows.
+                # One parameter holds the layers q, k and v. Those left out keep their frozen rows.
                 thirds = []
                 packed = self.module.get_parameter(part.parameter)
                 for third, rows in zip(layers.THIRDS, packed.chunk(3), strict=True):
@@ -367,7 +370,7 @@ class Backbone(ReadOnlySettings):
         raise InputError(f"{self.name} expects {expected}, got the shape {shape}{hint}")
 
     def to(self, device: torch.device | str) -> Backbone:
-        """A copy on that device. Raises InputError for a device that is not there."""
+        """A copy on another device. Raises InputError if the device cannot be used."""
         moved = copy.deepcopy(self)
         try:
             moved.module.to(torch.device(device))
@@ -379,7 +382,7 @@ class Backbone(ReadOnlySettings):
         return moved
 
     def fingerprint(self, tensors: Mapping[str, Tensor] | None = None) -> str:
-        """SHA-256 (hex) over names, dtypes, shapes and bytes of these tensors, by default all."""
+        """SHA-256 (hex) of the names, dtypes, shapes and bytes of tensors; by default of all."""
         digest = hashlib.sha256()
         every = chain(self.module.named_parameters(), self.module.named_buffers())
         for name, tensor in every if tensors is None else tensors.items():
@@ -389,13 +392,13 @@ class Backbone(ReadOnlySettings):
 
     @cached_property
     def identity(self) -> str:
-        """`fingerprint` of what features depend on, all but a head that tasks replace."""
+        """`fingerprint` of the tensors that features depend on: all but a head of the tasks."""
         every = chain(self.module.named_parameters(), self.module.named_buffers())
         tensors = {name: tensor for name, tensor in every if name not in self._head_shapes}
         return self.fingerprint(tensors)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What `_link` makes anew. Copied tensors would no longer be the module's.
+        # `_link` sets these again. Copies of the tensors would no longer be the module's tensors.
         linked = {"weights", "small", "_small_groups", "_running_buffers", "_fixed_buffers"}
         linked |= {"_local", "identity"}
         return {name: value for name, value in self.__dict__.items() if name not in linked}
@@ -405,12 +408,12 @@ class Backbone(ReadOnlySettings):
         self._link()
 
     def _link(self) -> None:
-        """Refers to the module's tensors as they are now, and forgets older views."""
+        """Collects the module's present tensors by name, and drops the copies made by `_view`."""
         weights: dict[str, Tensor] = {}
         for layer in self.layers:
             parameter = self.module.get_parameter(layer.parameter).detach()
             weights[layer.name] = layer.of(parameter)
-        # A network may be nothing but its head.
+        # A network may consist of its head alone, without `layers`.
         names = [layer.parameter for layer in self.layers]
         names += [self.own_head.name] if self.own_head else []
         like = self.module.get_parameter(names[0])
@@ -422,24 +425,24 @@ class Backbone(ReadOnlySettings):
         once = len([*self.module.parameters(), *buffers])
         state: list[Any] = [*self.module.named_parameters(remove_duplicate=False)]
         state += self.module.named_buffers(remove_duplicate=False)
-        self._ties = once < len(state)  # to look for tied tensors takes half of a small pass
+        self._ties = once < len(state)  # the search for ties takes half of a small pass
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
         self._local = threading.local()
         vars(self).update(weights=weights, small=small, device=like.device, dtype=like.dtype)
 
     def _view(self, mode: Mode) -> nn.Module:
-        """The copy of the module's structure in which this thread runs a mode."""
+        """This thread's copy of the module's structure for a mode."""
         views = self._local.__dict__
         if mode in views:
             return views[mode]
         check_choice("mode", mode, get_args(Mode))
-        # It shares every tensor: memory does not grow with modes and threads.
+        # The copy shares every tensor, so memory does not grow with modes and threads.
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
         view.train(mode in ("train", "frozen"))
         for layer in view.modules():
-            # So that they normalise in learning as they do in prediction.
+            # These layers normalise in training as they do in prediction.
             spectral = isinstance(layer, _SpectralNorm) or any(
                 isinstance(hook, SpectralNorm) for hook in layer._forward_pre_hooks.values()
             )
@@ -454,14 +457,14 @@ class Backbone(ReadOnlySettings):
         return view
 
     def head_advice(self) -> str:
-        """What to do about a layer defined last that does not give the logits."""
+        """The advice for a module whose last defined layer does not give the logits."""
         assert self.own_head is not None
         line = f"{self.own_head.name}, the layer that was defined last, does not give the logits"
         advice = "define the layer that gives them last, and return its outputs as they are"
         return f'{line}; {advice}, or use head="shared"'
 
     def _advice(self, got: tuple[int, ...] | str, inputs: Inputs) -> str:
-        """What to do about a network that returns something else than logits."""
+        """The advice for a network that returns something other than logits."""
         if isinstance(got, str):
             return "return the tensor of logits alone, or as an attribute or a key `logits`"
         if len(got) != 2 or got[0] != len(inputs):
@@ -471,7 +474,7 @@ class Backbone(ReadOnlySettings):
         return f"{self.head_advice()}, num_classes={got[1]}"
 
     def _explained(self, error: Exception, inputs: Inputs) -> str | None:
-        """One line about unsuitable inputs, or None for an error that is about something else."""
+        """One line about unsuitable inputs; None if the error has another cause."""
         message = str(error).split("\n", 1)[0]
         if isinstance(error, TypeError):
             is_call = "forward() " in message
@@ -494,5 +497,5 @@ class Backbone(ReadOnlySettings):
 
 
 def attributes_of(module: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The attributes of every submodule, and what they are now."""
+    """The attribute dictionary of each submodule, with a copy of it to restore it from."""
     return [(vars(part), dict(vars(part))) for part in module.modules()]

@@ -1,4 +1,4 @@
-"""A network whose last layer reads the outputs of all its blocks, not of the last alone."""
+"""`BlockFeatures`: a network whose last layer reads the outputs of all blocks, not of one."""
 
 from contextvars import ContextVar
 from functools import partial
@@ -18,30 +18,30 @@ from impresslearn.networks.layers import MASKABLE, last_layer, units_in_columns
 from impresslearn.networks.registry import INIT_VERSION, adapt, fill_weights
 
 CONTAINERS = (nn.Sequential, nn.ModuleList)
-# Layers whose channels are dimension 1; others have them last.
+# Layers whose channels are dimension 1. Other layers have channels last.
 CHANNELS_SECOND = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm, _NormBase)
 
-# The pass now in this thread: blocks called so far and means, number of inputs, attention mask.
+# The pass under way: (block, mean output) called so far, number of inputs, attention mask.
 _pass: ContextVar[tuple[list[tuple[nn.Module, Tensor]], int, Any]] = ContextVar("_pass")
 
 
 class BlockFeatures(nn.Module):
     """A copy of a network with a new last layer, `head`, that reads the mean outputs of all blocks.
 
-    Middle blocks often tell new classes apart better than the last. The head reads the output of
-    each block and what the removed last layer read, averaged over places or tokens and scaled to
-    length 1. Adapt it as any module: `il.adapt(il.BlockFeatures(network, images[:2]))`.
+    Middle blocks often tell new classes apart better than the last block. The head reads the output
+    of each block, and the inputs of the old last layer. Each is averaged over pixels or tokens and
+    scaled to length 1. Adapt it like any module: `il.adapt(il.BlockFeatures(network, images[:2]))`.
 
     - `network`: any module that `adapt` takes.
-    - `example`: two or more inputs of the network, of which the first two differ.
-    - `blocks`: names of the modules to read; by default the members of every `nn.Sequential` and
-      `nn.ModuleList` that hold several layers with weights.
+    - `example`: two or more inputs of the network; the first two must differ.
+    - `blocks`: names of the modules to read. The default is every member of an `nn.Sequential` or
+      `nn.ModuleList`, if the member holds several layers with weights.
 
-    Padding does not count if an input is named `attention_mask`. Raises InputError for a network
+    Means leave out padding if an input is named `attention_mask`. Raises InputError for a network
     without blocks, an unknown name, a block that is not called or gives no batch (n, ...), and for
-    what `adapt` or learning would refuse.
+    networks that `adapt` or learning would reject.
 
-    Source: Head2Toe (Evci et al. 2022), without its selection of features.
+    Source: Head2Toe (Evci et al. 2022), without selecting features as it does.
     """
 
     @clear_calls
@@ -52,14 +52,14 @@ class BlockFeatures(nn.Module):
         backbone = adapt(network)
         inputs = checked_inputs(backbone, example).to(backbone.device, backbone.input_dtype)
         inputs = inputs if isinstance(inputs, Inputs) else Inputs(inputs)
-        # Equal inputs would hide a network whose rows depend on one another.
+        # With equal inputs, rows that depend on one another would stay unnoticed.
         if len(inputs) < 2 or all(torch.equal(each[0], each[1]) for each in inputs.tensors):
             raise InputError("example must be two inputs or more, of which the first two differ")
         check_passes(backbone, inputs)
         self.network = backbone.module.eval()
         last_name, last = last_layer(self.network)
         modules = _blocks_of(self.network, last_name, blocks)
-        # With an identity in place of its last layer, the network gives what that layer would read.
+        # With an identity as its last layer, the network returns the inputs of the old last layer.
         parent, _, attribute = last_name.rpartition(".")
         end = nn.Identity()
         setattr(self.network.get_submodule(parent), attribute, end)
@@ -67,11 +67,11 @@ class BlockFeatures(nn.Module):
             layers = [*(last if module is end else module).modules()]
             second = {isinstance(layer, CHANNELS_SECOND) for layer in layers if layer._parameters}
             sizes = {len(each) for each in module.parameters() if each.dim() == 1}
-            # A closure would let a deep copy of the network share objects with this one.
+            # With a closure, a deep copy of the network would share objects with this network.
             module.register_forward_hook(partial(_record, second, sizes))
         try:
             called, means = zip(*self._means(inputs), strict=True)
-            # With one input more, an output whose batch is not the first dimension is refused.
+            # A pass with one more input finds outputs that do not have the batch first.
             self._means(inputs[torch.arange(len(inputs) + 1) % len(inputs)])
         except (AttributeError, RuntimeError) as error:
             line = f"{backbone.name} does not run without its last layer, {last_name}"
@@ -80,7 +80,7 @@ class BlockFeatures(nn.Module):
             if module not in called:
                 raise InputError(f"block {block!r} is not called; name others by blocks=[...]")
         weight = next(last.parameters())
-        # Often the last layer reads the mean of the last block: the head reads it only once.
+        # The old last layer often reads the mean of the last block. The head reads it only once.
         tolerance = torch.finfo(weight.dtype).eps ** 0.5 * float(means[-1].abs().max())
         same = means[-2].shape == means[-1].shape
         self._skips_last_block = same and float((means[-2] - means[-1]).abs().max()) < tolerance
@@ -88,21 +88,21 @@ class BlockFeatures(nn.Module):
         width = sum(mean.shape[1] for mean in read)
         self.head = nn.Linear(width, backbone.num_classes, device="meta", dtype=weight.dtype)
         self.head.to_empty(device=weight.device)
-        # With a head of zeros, all logits are equal, and the checks of `adapt` would see no fault.
+        # With a head of zeros all logits would be equal, and the checks of `adapt` find no fault.
         fill_weights(self.head, "signed_constant", seed=0, gain=1.0, version=INIT_VERSION)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """The last layer's outputs (n, K); inputs as the network takes them."""
+        """The outputs (n, K) of the head; takes the network's own inputs."""
         means = [mean for _, mean in self._means(Inputs(*inputs, **named))]
         if self._skips_last_block:
             del means[-2]
         features = torch.cat(means, dim=1)
-        # Learning rates of heads suit features whose root mean square is 1.
+        # The learning rates of heads suit features with a root mean square of 1.
         return self.head(features.to(self.head.weight) * sqrt(features.shape[1] / len(means)))
 
     def _means(self, inputs: Inputs) -> list[tuple[nn.Module, Tensor]]:
-        """The blocks in the order of a pass, each with its scaled mean (n, f); `end` comes last."""
+        """The blocks in the order of a pass with their scaled means (n, f); `end` comes last."""
         means: list[tuple[nn.Module, Tensor]] = []
         mask = inputs.named.get("attention_mask")
         token = _pass.set((means, inputs.tensors[0].shape[0], mask))
@@ -114,12 +114,12 @@ class BlockFeatures(nn.Module):
 
 
 def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Module]:
-    """The modules to read by name: the given ones, or members of containers."""
+    """The modules to read, by name: the modules given, or else members of containers."""
     modules, kind = dict(network.named_modules()), type(network).__name__
     if not isinstance(blocks, list | tuple | None):
         raise InputError(f"blocks must be a list of names, got {blocks!r}")
     for name in blocks or ():
-        if name not in list(modules):  # a list also takes what cannot be hashed
+        if name not in list(modules):  # names may be unhashable, so search a list
             raise InputError(f"{kind} has no module {name!r}{did_you_mean(name, modules)}")
         if not name or f"{last}.".startswith(f"{name}."):
             raise InputError(f"block {name!r} holds the last layer, which goes; name others")
@@ -133,7 +133,7 @@ def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Modul
 
 
 def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list[str]:
-    """The outermost container members under `inside` that hold several layers, but not the last."""
+    """The outermost container members in `inside` that have several layers, but not the last."""
     names: list[str] = []
     for name, module in modules.items():
         container = modules[name.rpartition(".")[0]]
@@ -151,12 +151,13 @@ def _members(modules: dict[str, nn.Module], last: str, inside: str = "") -> list
 def _record(second: set[bool], sizes: set[int], block: nn.Module, _: Any, output: Any) -> None:
     """A hook that adds the block and its mean output (n, f), of length 1, to the current pass.
 
-    - second: for the block's layers with weights, whether their channels are dimension 1 (or last).
+    - second: for each layer with weights, True if channels are dimension 1 and False if they are
+      last.
     - sizes: the lengths of the block's norms and biases.
     """
-    if (running := _pass.get(None)) is None:  # the network runs by itself
+    if (running := _pass.get(None)) is None:  # not in a pass of `BlockFeatures`
         return
-    # The mean is taken here, since the network may change this output in place.
+    # Take the mean now, because the network may change this output in place later.
     means, count, mask = running
     values = output[0] if isinstance(output, tuple) and output else output
     dense = isinstance(values, Tensor) and not values.is_nested
@@ -173,8 +174,8 @@ def _record(second: set[bool], sizes: set[int], block: nn.Module, _: Any, output
         weights = mask.unsqueeze(2).to(values.dtype)
         mean = (values * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
     else:
-        # Channels are dimension 1 of images, and the last of tokens. But the other one of the two
-        # has the channels if only its size is the length of a norm or bias.
+        # Images have channels in dimension 1, tokens in the last dimension. If only the other of
+        # these two dimensions has the size of a norm or bias, that other one has the channels.
         is_image = True in second and last_dim > 2
         order = (1, last_dim) if is_image or False not in second else (last_dim, 1)
         channels = next((dim for dim in order if values.shape[dim] in sizes), order[0])

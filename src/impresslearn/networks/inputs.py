@@ -1,4 +1,4 @@
-"""Validates data against the backbone, and prepares it, before anything is learned from it."""
+"""Prepares data for a backbone, and checks data and network before anything is learned."""
 
 import copy
 import math
@@ -18,23 +18,23 @@ from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks.backbone import Backbone, attributes_of
 
-LARGEST_ID = 2**24  # float32 holds every integer below
-USUAL_DEVIATIONS = 0.1, 3.0  # standard deviations of inputs that need no warning
-LOOKED_AT = 1000  # examples of a task from which its scale is measured
-# Inputs of the check of passes, and how far logits may be apart, as a share of the largest.
+LARGEST_ID = 2**24  # float32 holds every integer below this
+USUAL_DEVIATIONS = 0.1, 3.0  # inputs with a standard deviation in this range need no warning
+LOOKED_AT = 1000  # the scale of inputs is measured on up to this number of examples
+# `check_passes`: inputs, and the largest difference of logits as a share of the largest logit.
 PASSED, PASSED_SINGLE, PASSED_HALF = 4, 2e-3, 5e-2
-LARGE = 1e4  # what the last weights are multiplied by, to tell probabilities from logits
-# Prepared examples of a task and its classes.
+LARGE = 1e4  # `check_passes` scales the last weights by it: probabilities stay below 1
+# A task's prepared examples, and its classes.
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 
 
 def checked_examples(
     backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
 ) -> Examples | StreamedExamples:
-    """Labelled data as the backbone takes it.
+    """Labelled data as examples that fit the backbone.
 
-    - `data`: as `as_examples` takes it; `Prepared` data is not prepared again.
-    - `preprocessing`: prepares raw inputs, None for none.
+    - `data`: anything that `as_examples` takes; `Prepared` data is not prepared again.
+    - `preprocessing`: prepares raw inputs; None (default) for no preprocessing.
 
     Raises InputError for data that do not fit the backbone.
     """
@@ -59,10 +59,10 @@ def training_examples(
     preprocessing: Preprocessing | None = None,
     any_scale: bool = False,
 ) -> TrainingData:
-    """Data to learn a task from, and its classes, sorted. Arguments as `checked_examples`.
+    """Examples to learn a task from, and its sorted classes. Arguments as in `checked_examples`.
 
-    Warns of inputs whose scale networks learn badly from, unless what learns takes any_scale.
-    Raises InputError for fewer than two classes or more than fit, and as `check_passes`.
+    Warns about inputs on a scale from which networks learn badly, unless `any_scale`. Raises
+    InputError for fewer than two classes or more than the network has, and as `check_passes`.
     """
     examples = checked_examples(backbone, data, preprocessing)
     classes = task_classes(examples.labels, backbone.most_classes)
@@ -82,12 +82,13 @@ def training_examples(
 @torch.no_grad()
 @drawing(0)  # dropout must leave the caller's generators as they are
 def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
-    """Raises InputError for a network that could not repeat a task, or whose head is not its end.
+    """Raises InputError for a network with which a task could not be learned or repeated.
 
-    It changes in a pass, its rows depend on one another, or it returns something beside logits.
+    Such a network changes in a pass, its rows depend on one another, or its outputs are not the
+    logits of its head.
     """
     inputs = inputs.to(backbone.device, backbone.input_dtype)
-    name, probe = backbone.name, copy.deepcopy(backbone)  # what changes is the copy
+    name, probe = backbone.name, copy.deepcopy(backbone)  # passes change only the copy
     backwards = torch.arange(len(inputs)).flip(0)
     logits = probe.forward({}, inputs)
     passes = [probe.forward({}, inputs), probe.forward({}, inputs[backwards])[backwards]]
@@ -115,7 +116,7 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
                 "repeated: it draws random numbers in evaluation, keeps a state, or lets the rows "
                 "of a batch depend on one another; change that first"
             )
-    # Large weights make large logits; probabilities stay between 0 and 1.
+    # Large weights make logits large, but probabilities stay between 0 and 1.
     last = backbone.own_head.name if backbone.own_head else backbone.layers[-1].parameter
     scaled = [logits]
     for factor in (LARGE, -1):
@@ -135,9 +136,9 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
 def _trained(
     backbone: Backbone, inputs: Tensor | Inputs
 ) -> tuple[nn.Module, dict[str, Tensor], list[Tensor]]:
-    """A module that has trained if it can, its buffers before, and its outputs before and after."""
+    """A module after a training pass, its buffers before it, and outputs before and after it."""
     probe = copy.deepcopy(backbone)
-    # Passes write to the buffers, not to copies of them, and find what others left.
+    # Let passes write to the buffers themselves, and see what earlier passes wrote.
     probe._fixed_buffers, probe._restores = {}, False
     module = probe._local.eval = probe._view("train")
     training = [part for part in module.modules() if part.training]
@@ -153,7 +154,7 @@ def _trained(
             part.training = True
         probe.forward({}, inputs)
         module.train(False)
-        # What evaluation changes by itself begins every pass with its first value.
+        # Attributes that evaluation itself changes start every pass with their first value.
         for (attributes, before), (_, after) in zip(first, evaluated, strict=True):
             for key, value in after.items():
                 if before.get(key) is not value:
@@ -164,18 +165,18 @@ def _trained(
 
 
 def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
-    """Raises InputError unless a head of zeros makes all logits equal, as logits or log-softmax."""
-    outputs = backbone.num_classes + 1  # a network may need the number that it has
+    """Raises InputError unless a head of zeros gives zeros, or the log-softmax of zeros."""
+    outputs = backbone.num_classes + 1  # another number, which a network may not allow
     new = backbone.new_head(outputs).items()
     head = {key: torch.zeros_like(part).requires_grad_(True) for key, part in new}
     with torch.inference_mode(False), torch.enable_grad():
         logits = None
         with suppress(RuntimeError, ValueError, AssertionError, IndexError, TypeError):
             logits = backbone.forward(head, inputs).float()
-        # log-softmax is the same to the loss; other functions at the end are not.
+        # The loss is the same after log-softmax, but not after other functions.
         if logits is None or (logits.any() and (logits + math.log(outputs)).abs().max() > 1e-4):
             raise InputError(f"{backbone.name}: {backbone.head_advice()}")
-        # A ReLU behind the head has no gradient at 0: the head would stay there.
+        # A ReLU after the head has no gradient at 0, so a head of zeros would never learn.
         if logits.requires_grad and backbone.spec is None:
             parts = list(head.values())
             gradients = torch.autograd.grad(logits[:, 0].sum(), parts, allow_unused=True)
@@ -188,7 +189,7 @@ def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
 
 
 def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
-    """A line about inputs whose scale networks learn badly from, or None."""
+    """A line about inputs on a scale from which networks learn badly, or None."""
     if isinstance(examples, StreamedExamples) or isinstance(examples.inputs, Inputs):
         return None
     std, mean = torch.std_mean(examples.inputs[:LOOKED_AT].double(), correction=0)
@@ -199,7 +200,7 @@ def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
 
 
 def are_pixels(backbone: Backbone, examples: Examples | StreamedExamples) -> bool | None:
-    """Whether raw examples are pixels: uint8 is, values beyond [0, 1] are not; None if unclear."""
+    """Whether raw examples are pixels: True for uint8, False beyond [0, 1], None if unclear."""
     inputs = examples.inputs if isinstance(examples, Examples) else None
     if isinstance(inputs, Inputs) or not backbone.input_dtype.is_floating_point:
         return None
@@ -214,7 +215,7 @@ def checked_inputs(
 ) -> Tensor | Inputs:
     """Inputs without labels as the backbone takes them: a float tensor, prepared if raw.
 
-    Token ids are floats too, until the network's `input_dtype` makes integers of them.
+    Token ids are floats too; they are converted to the network's `input_dtype` later.
     """
     unprepared = inputs.data if isinstance(inputs, Prepared) else inputs
     if isinstance(unprepared, Features):
@@ -231,7 +232,7 @@ def checked_inputs(
 
 
 def checked_features(backbone: Backbone, features: Features) -> Features:
-    """The features. Raises InputError for features of another network, and for NaN."""
+    """Returns the features. Raises InputError for features of another network, and for NaN."""
     if features.network != backbone.identity:
         line = f"these features are of another network than this {backbone.name}"
         raise InputError(f"{line}; compute them with this learner's features(inputs)")
@@ -239,7 +240,7 @@ def checked_features(backbone: Backbone, features: Features) -> Features:
 
 
 def _check_ids(backbone: Backbone, values: Tensor | Inputs, pixels: bool) -> None:
-    """Raises InputError for numbers outside the network's vocabulary."""
+    """Raises InputError for token ids outside the network's vocabulary."""
     if isinstance(values, Inputs):
         return  # only the network knows which of several inputs are ids
     most = min(backbone.vocabulary or LARGEST_ID, LARGEST_ID)
@@ -260,19 +261,19 @@ def some_inputs(examples: Examples | StreamedExamples, count: int) -> Tensor | I
 
 
 def spread_rows(inputs: Tensor | Inputs, count: int) -> Tensor | Inputs:
-    """Up to `count` rows, spread evenly: data are often sorted by class."""
+    """Up to `count` rows, spread evenly over the data, which are often sorted by class."""
     if len(inputs) <= count:
         return inputs
     return inputs[torch.from_numpy(spread_places(len(inputs), count))]
 
 
 def spread_places(length: int, count: int) -> np.ndarray:
-    """Up to `count` positions in order, from the first of `length` to the last."""
+    """Up to `count` evenly spaced positions, in order, from 0 to `length` - 1."""
     return np.unique(np.linspace(0, length - 1, min(count, length)).astype(int))
 
 
 def check_backbone(value: Any) -> Backbone:
-    """The value itself. Raises InputError unless it is a backbone."""
+    """Returns the value. Raises InputError unless it is a backbone."""
     if not isinstance(value, Backbone):
         line = f"backbone must come from create_backbone or adapt, got {type(value).__name__}"
         raise InputError(f"{line}; wrap your own module with adapt(module)")

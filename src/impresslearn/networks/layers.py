@@ -1,8 +1,9 @@
-"""The layers that masks cover, and what a task may have beside masks: a head and small parameters.
+"""The layers that masks cover, and the heads and small parameters that differ between tasks.
 
-A layer is a matrix of weights with its units in rows. It is not always a parameter: the packed
-projections of `nn.MultiheadAttention` are three layers, and GPT-2's `Conv1D` keeps its units in
-columns. Small parameters are the scales and shifts of norms, and biases.
+A layer is a matrix of weights with one row per output unit. It may differ from the parameter: the
+packed projections of `nn.MultiheadAttention` are one parameter but three layers, and GPT-2's
+`Conv1D` has its units in columns. A head is the last layer. Small parameters are the scales and
+shifts of norms, and biases.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ TUNED: tuple[TunedKind, ...] = get_args(TunedKind)  # the kinds of small paramet
 
 @dataclass(frozen=True)
 class MaskableLayer:
-    """Weights that masks cover: a parameter, a third of one, or one with rows and columns swapped.
+    """Weights that masks cover: a whole parameter, a third of one, or a transposed one.
 
-    - `name`: the parameter's qualified name, such as "0.weight"; ".q", ".k" or ".v" follows for a
-      third of it.
+    - `name`: the parameter's qualified name, such as "0.weight"; for a third of it followed by
+      ".q", ".k" or ".v".
     - `shape`: (units, fan-in dimensions ...).
-    - `part`: "" for a whole parameter, a third, or "transposed".
+    - `part`: "" for a whole parameter; "q", "k" or "v" for a third; or "transposed".
     """
 
     name: str
@@ -59,17 +60,17 @@ class MaskableLayer:
 
     @property
     def units(self) -> int:
-        """Output units of a linear layer, output channels of a convolution."""
+        """The number of output units of a linear layer, or output channels of a convolution."""
         return self.shape[0]
 
     @property
     def numel(self) -> int:
-        """Weights in the layer."""
+        """The number of weights in the layer."""
         return prod(self.shape)
 
     @property
     def fan_in(self) -> int:
-        """Weights that feed one output unit."""
+        """The number of weights of one output unit."""
         return prod(self.shape[1:])
 
     @property
@@ -85,10 +86,10 @@ class MaskableLayer:
 
 
 def candidates(module: nn.Module) -> dict[MaskableLayer, bool]:
-    """All layers that masks can cover, in module order, and whether an embedding uses the weight.
+    """All layers that masks can cover, in module order -> whether an embedding uses the weight.
 
     A shared weight is one layer, under its first name. Weights that are computed from other
-    parameters (parametrised, normed or pruned) are none. Raises InputError for lazy parameters.
+    parameters (parametrised, normed or pruned) are left out. Raises InputError for lazy parameters.
     """
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if is_lazy(tensor):
@@ -118,8 +119,8 @@ def maskable_layers(
     """The weights of linear, convolution and attention layers, in module order.
 
     Biases, norms, transposed convolutions, recurrent layers and computed weights are never masked.
-    `skip` and `include` as in `adapt`. Raises InputError if nothing is left and for a name that
-    fits no weight.
+    `skip` and `include` are as in `adapt`. Raises InputError if no layer is left, and for a name
+    that matches no weight.
     """
     layers = candidates(module)
     chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
@@ -136,8 +137,8 @@ def maskable_layers(
 
 
 def unwrapped(module: Any) -> nn.Module:
-    """The module inside of wrappers that train it or compile it. Raises InputError for others."""
-    # By name: timm's are in a package that may not be installed.
+    """The module inside wrappers for training or compiling. Raises InputError without a module."""
+    # Wrappers are known by name, as timm, which has some of them, may not be installed.
     while (inner := WRAPPERS.get(type(module).__name__)) is not None and hasattr(module, inner):
         module = getattr(module, inner)
     kind = type(module).__name__
@@ -156,14 +157,14 @@ def unwrapped(module: Any) -> nn.Module:
 
 
 def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
-    """The layers of a network. Raises InputError for anything else."""
+    """Returns a network's layers as a tuple. Raises InputError for anything else."""
     if not isinstance(layers, Sequence) or not all(isinstance(x, MaskableLayer) for x in layers):
         raise InputError(f"layers must be backbone.layers, got {type(layers).__name__}")
     return tuple(layers)
 
 
 def last_layer(module: nn.Module) -> tuple[str, nn.Module]:
-    """The last linear layer or convolution and its name. Raises InputError if there is none."""
+    """The name of the last linear layer or convolution, and itself. InputError if it has none."""
     for name, layer in reversed([*module.named_modules()]):
         if isinstance(layer, MASKABLE) or units_in_columns(layer):
             return name, layer
@@ -171,17 +172,17 @@ def last_layer(module: nn.Module) -> tuple[str, nn.Module]:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a normalisation layer, of torch or another library: by its class."""
+    """Whether a module is a normalisation layer of torch or, by its class, of another library."""
     return "Norm" in type(module).__name__ and not isinstance(module, (*MASKABLE, *EMBEDDINGS))
 
 
 def units_in_columns(module: nn.Module) -> bool:
-    """Whether it is GPT-2's `Conv1D`, a linear layer whose weight is (in, out)."""
+    """Whether a module is GPT-2's `Conv1D`, a linear layer with a weight of shape (in, out)."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
 
 def vocabulary_of(module: nn.Module) -> int | None:
-    """The rows of an embedding that is the first layer with weights, which takes ids; or None."""
+    """The number of token ids, if the first layer with weights is an embedding, else None."""
     for layer in module.modules():
         is_leaf = next(layer.children(), None) is None
         if is_leaf and next(layer.parameters(), None) is not None:
@@ -191,11 +192,11 @@ def vocabulary_of(module: nn.Module) -> int | None:
 
 @dataclass(frozen=True)
 class HeadLayer:
-    """The last layer of a network in which every task has its own last layer.
+    """The last layer of a network, which every task replaces by its own.
 
     - `name`: the name of its weight.
-    - `shapes`: parameter name -> shape of its weight and perhaps its bias, without the first
-      dimension, the classes.
+    - `shapes`: name -> shape of its weight and, if it has one, its bias. The first dimension, the
+      number of classes, is left out.
     """
 
     name: str
@@ -203,7 +204,7 @@ class HeadLayer:
 
     @classmethod
     def of(cls, module: nn.Module) -> HeadLayer:
-        """The head of a module. Raises InputError if its weights are computed or shared."""
+        """The head of a module. Raises InputError if its weight is computed or shared."""
         prefix, layer = last_layer(module)
         name = f"{prefix}.weight" if prefix else "weight"
         weight, bias = layer._parameters.get("weight"), layer._parameters.get("bias")
@@ -221,7 +222,7 @@ class HeadLayer:
 
     @property
     def fan_in(self) -> int:
-        """The number of features that it reads."""
+        """The number of features that the head reads."""
         return prod(self.shapes[self.name])
 
 
@@ -229,7 +230,7 @@ class HeadLayer:
 class SmallParameter:
     """The scale or shift of a norm, or a bias.
 
-    - `unit`: the change that counts as 1, so that changes of different layers are of one size.
+    - `unit`: changes are learned as multiples of it, so that they have similar sizes in all layers.
     """
 
     name: str
@@ -241,9 +242,9 @@ SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
 
 
 def small_parameters(module: nn.Module, head: HeadLayer | None) -> SmallGroups:
-    """Scales and shifts of norms, and biases of other layers but the head, with their kinds."""
-    # All scales are one group and all shifts another: a grid of rounded numbers is then paid once
-    # and not for every layer.
+    """The scales of norms, the shifts of norms, and other biases without the head's, by kind."""
+    # Each kind is one group for all layers, so that a rounding step is stored once and not once
+    # per layer.
     scales, shifts, biases = (list[SmallParameter]() for _ in range(3))
     seen: set[int] = set()
     for prefix, layer in module.named_modules():
@@ -261,7 +262,7 @@ def small_parameters(module: nn.Module, head: HeadLayer | None) -> SmallGroups:
 
 
 def _unit(layer: nn.Module) -> float:
-    """The size of a norm's scales, or of an output of any other layer.
+    """The typical size of a norm's scales, or of an output of any other layer.
 
     The size of an output is the root mean square of the weights times the root of their fan-in.
     """
@@ -278,14 +279,14 @@ def _unit(layer: nn.Module) -> float:
 
 
 def _weights_of(module: nn.Module) -> list[tuple[str, Part]]:
-    """The weights that a module of this kind may have: attribute, and what of it."""
+    """The weights that a module of this kind may have, as pairs (attribute, part)."""
     if isinstance(module, (*MASKABLE, *EMBEDDINGS)):
         return [("weight", "")]
     if units_in_columns(module):
         return [("weight", "transposed")]
     weights: list[tuple[str, Part]] = []
     if isinstance(module, nn.MultiheadAttention):
-        # Either one packed parameter or three; those that are missing are None.
+        # Attention has either one packed parameter or three; missing parameters are None.
         for third in THIRDS:
             weights += [("in_proj_weight", third), (f"{third}_proj_weight", "")]
     return weights
@@ -294,10 +295,10 @@ def _weights_of(module: nn.Module) -> list[tuple[str, Part]]:
 def _matching(
     word: str, patterns: Collection[str], layers: Collection[MaskableLayer]
 ) -> list[MaskableLayer]:
-    """The layers that fit any pattern. Raises InputError for a pattern that fits none."""
+    """The layers that match any pattern. Raises InputError for a pattern that matches none."""
     chosen: set[MaskableLayer] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        # A third of a packed weight is also chosen by the name of the whole.
+        # The name of a packed weight also matches its thirds.
         fitting = set()
         for layer in layers:
             whole = (layer.name, layer.parameter)

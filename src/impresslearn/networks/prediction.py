@@ -1,4 +1,4 @@
-"""Runs the frozen network for one task: norm statistics while learning, then logits and labels."""
+"""Runs the frozen network for one task: in training with norm statistics, then for logits."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from impresslearn.networks.inputs import checked_examples
 Statistics = dict[str, Tensor]
 Weights = dict[str, Tensor]
 BATCH = 1024  # inputs per forward pass, at most
-# Numbers in the inputs of a pass: 42 images of 3 x 64 x 64. Larger passes leave the processor's
-# caches, which costs a convolutional network several times the time of small ones.
+# Most numbers in the inputs of a pass, such as 42 images of 3 x 64 x 64. Larger passes do not fit
+# the processor's caches, and take a convolutional network several times as long per input.
 PASS_NUMBERS = 2**19
-# What an id counts for: an embedding stands for it, and attention compares all pairs.
+# How many numbers an id counts as: an embedding replaces it, and attention compares all pairs.
 NUMBERS_PER_ID = 128
-TENSOR_BYTES = 850  # what a tensor of torch takes beside its numbers, and its place in a cache
+TENSOR_BYTES = 850  # what a tensor in the cache takes in addition to its numbers
 
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """The mode of norms while something is learned, and the statistics they gather (in place)."""
+    """The mode of norms in training, and the statistics that they gather (updated in place)."""
 
     mode: Mode
     statistics: Statistics | None
@@ -45,7 +45,7 @@ class TrainingPhase:
         shared: Statistics | None = None,
         previous: Statistics | None = None,
     ) -> TrainingPhase:
-        """Fresh statistics, or copies of the task's previous ones, or the frozen shared ones."""
+        """Starts with the frozen shared statistics, a copy of the task's previous, or new ones."""
         if not backbone.has_statistics:
             return cls("train", None)
         if backbone.shares_statistics and shared is not None:
@@ -59,12 +59,12 @@ class TaskView:
     """A task ready to compute: effective weights, norm statistics and number of classes.
 
     - `weights`: layer name -> effective weights, as `Backbone.forward` takes them.
-    - `statistics`: norm statistics by buffer name, None if the network keeps none.
-    - `num_classes`: outputs that count.
-    - `mode`: of `Backbone.forward`.
-    - `others`: effective weights of further networks, whose logits are added (of readouts).
-    - `feature_keys`: for a task that brings nothing but a head, a key for the rest of each of its
-      networks: tasks with equal keys read the same features. None for any other task.
+    - `statistics`: norm statistics by buffer name; None if the network keeps none.
+    - `num_classes`: the number of outputs to use, from the first.
+    - `mode`: as in `Backbone.forward`.
+    - `others`: for readouts, the weights of further networks, whose logits are added.
+    - `feature_keys`: for a task that has only a head, one key per network for the weights without
+      the head: tasks with equal keys read the same features. None for all other tasks.
     """
 
     weights: Weights
@@ -77,8 +77,8 @@ class TaskView:
     def logits(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
-        With `batch` norm statistics the inputs of one forward pass depend on one another, so the
-        parts are as even as possible and have at most BATCH inputs. Raises InputError for logits
+        Inputs run in parts of at most BATCH. The parts are as even as possible, because under the
+        norm policy "batch" the inputs of one part affect one another. Raises InputError for logits
         that are not finite.
         """
         return finite(self.outputs(backbone, inputs))
@@ -95,18 +95,18 @@ class TaskView:
         return total[:, : self.num_classes]
 
     def features(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
-        """(n, f) what enters the heads of all networks, side by side, as `Backbone.features`."""
+        """Features (n, f) of all networks, side by side, as `Backbone.features` gives them."""
         if isinstance(inputs, Features):
             return torch.cat(inputs.of(self.feature_keys), dim=1)
         return torch.cat(self._in_parts(backbone, backbone.features, inputs), dim=1)
 
     def reads(self, inputs: Features) -> bool:
-        """Whether these features are of networks that this one reads."""
+        """Whether `inputs` holds the features that this task reads."""
         return set(self.feature_keys or (None,)) <= set(inputs.keys)
 
     @torch.no_grad()
     def accuracy(self, backbone: Backbone, source: BatchSource) -> float:
-        """The share of examples whose class index is predicted right; in parts as `logits`."""
+        """The share of examples whose class index is predicted correctly."""
         right = 0
         for inputs, targets in source.batches(BATCH):
             predicted = self.logits(backbone, inputs).argmax(dim=1)
@@ -117,7 +117,7 @@ class TaskView:
     def _in_parts(
         self, backbone: Backbone, compute: Callable[..., Tensor], inputs: Tensor | Inputs
     ) -> list[Tensor]:
-        """The result of `compute` for all inputs, for each network."""
+        """For each network, the result of `compute` for all inputs."""
         inputs = inputs.to(backbone.device, backbone.input_dtype)
         networks = (self.weights, *self.others)
         most = BATCH
@@ -131,13 +131,13 @@ class TaskView:
         results = []
         for weights in networks:
             found = [compute(weights, part, self.statistics, self.mode) for part in parts]
-            # One part needs no copy of its logits.
+            # A single part is returned without a copy.
             results.append(torch.cat(found) if len(found) > 1 else found[0])
         return results
 
 
 def finite(logits: Tensor) -> Tensor:
-    """The logits. Raises InputError for NaN or infinite ones, which would pass for a class."""
+    """Returns the logits. Raises InputError for NaN or infinity, which would look like a class."""
     if not torch.isfinite(logits).all():
         line = "the outputs of the network are NaN or infinite; check the scale of the inputs"
         raise InputError(line)
@@ -145,7 +145,7 @@ def finite(logits: Tensor) -> Tensor:
 
 
 def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
-    """(n, K) logits to the (n,) labels that the classes had when they were learned."""
+    """Turns logits (n, K) into labels (n,), as they were in the training data."""
     return np.asarray(classes)[logits[:, : len(classes)].argmax(dim=1).cpu().numpy()]
 
 
@@ -156,7 +156,7 @@ def accuracy_of(
     preprocessing: Preprocessing | None = None,
     classes: Sequence[Label] | None = None,
 ) -> float:
-    """Accuracy in [0, 1] of a task's weights on labelled data, of that task or an unlearned one.
+    """Accuracy in [0, 1] of a view on labelled data of its task, or of a task not learned yet.
 
     - data, preprocessing: as in `checked_examples`.
     - classes: the task's classes in the order of the outputs; by default those in the data.
@@ -165,7 +165,7 @@ def accuracy_of(
     """
     examples = checked_examples(backbone, data, preprocessing)
     labels = tuple(classes_of(examples.labels) if classes is None else classes)
-    # A view without a head, in a network where tasks have their own, predicts the first class.
+    # If tasks have their own heads and the view has none, a head of zeros predicts the first class.
     if backbone.own_head is not None and backbone.own_head.name not in view.weights:
         view = replace(view, weights=view.weights | backbone.new_head(len(labels)))
     elif backbone.own_head is None and len(labels) > backbone.num_classes:
@@ -176,7 +176,7 @@ def accuracy_of(
 
 
 class WeightCache:
-    """Up to `limit` bytes of weights by name, those used longest ago dropped first; for threads."""
+    """Keeps up to `limit` bytes of weights by name; drops least recently used ones. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -186,15 +186,15 @@ class WeightCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights that it holds."""
+        """The bytes of all weights in the cache."""
         return int(self._weights.currsize)
 
     def get(self, name: str, make: Callable[[], Weights], evict_others: bool = True) -> Weights:
-        """The weights kept under `name`, made if they are not there.
+        """The weights under `name`, which are made if they are not in the cache.
 
-        - `make`: mixes the weights; runs without the lock, so that other threads are served.
-        - `evict_others`: False keeps new weights only where there is room, so that going through
-          all tasks once does not drop the weights in use.
+        - `make`: a function that makes the weights. Other threads can use the cache meanwhile.
+        - `evict_others`: whether other weights may be dropped for new ones. False in loops over all
+          tasks, which would otherwise drop the weights in use.
         """
         with self._lock:
             weights = self._weights.get(name)
@@ -206,7 +206,7 @@ class WeightCache:
         with self._lock:
             room = self.limit - (0 if evict_others else self._weights.currsize)
             if name in self._weights or _size(weights) <= room:
-                # Another thread may have kept equal weights meanwhile: all threads share them.
+                # Another thread may have added equal weights meanwhile: use these.
                 weights = self._weights.setdefault(name, weights)
         return weights
 

@@ -1,10 +1,10 @@
-"""The two ways to a `Backbone`: a random network by name, or any module of the user's.
+"""Makes a `Backbone`: `create_backbone` a random network by name, `adapt` from any module.
 
 Random weights have standard deviation sqrt(2 / fan_in) (He et al., "Delving Deep into Rectifiers",
-2015): "kaiming_normal" as in the paper, "signed_constant" as in its authors' code and in Ramanujan
-et al., "What's Hidden in a Randomly Weighted Neural Network?" (2020). They are the same bit for bit
-on every machine: the polar method (Marsaglia and Bray, 1964) on NumPy's Philox stream of integers.
-torch's normal numbers (version 1, in the oldest records) differ between versions and processors.
+2015). The ImpressLearn paper draws them as "kaiming_normal". Its code draws "signed_constant", as
+in Ramanujan et al., "What's Hidden in a Randomly Weighted Neural Network?" (2020). Weights are the
+same bits on every machine: the polar method (Marsaglia and Bray, 1964) on NumPy's Philox integers.
+Init version 1 of the oldest records used torch's normals, which depend on version and processor.
 """
 
 import copy
@@ -34,18 +34,18 @@ from impresslearn.networks.norms import batch_norms, buildable, convert_batch_no
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 Init = Literal["signed_constant", "kaiming_normal"]
-# A mask of sparsity 0.9 shrinks what each layer computes about threefold, and a network without
-# norms never gets that back: doubled weights took a mask on permuted MNIST from 95.6% to
+# A mask of sparsity 0.9 makes the outputs of each layer about three times smaller, and without
+# norms nothing restores their size. On permuted MNIST, doubled weights took a mask from 95.6% to
 # 97.3–97.5% (gain 3: 96.7–97.4%, gain 0.5: 84%). The paper's gain is 1.
 GAINS: dict[str, float] = {"signed_constant": 2.0, "kaiming_normal": 1.0}
 INIT_VERSION = 2
 RESERVED = frozenset({"name", "seed", "init", "gain", "init_version", "head"})
-# Pairs drawn at a time: their arrays fit the cache. The numbers do not depend on it.
+# Pairs of normals drawn in one step; the arrays fit the processor's cache. Does not change results.
 CHUNK = 2**14
-STREAM = 2  # the part of Philox's counter for weights; random masks have 0, disjoint masks 1
+STREAM = 2  # in Philox's counter: 2 for weights, 0 for random masks, 1 for disjoint masks
 LOG_2 = 0.6931471805599453
 SQRT_HALF = 0.7071067811865476
-TERMS = 12  # of the logarithm's series, whose first term left out is below 1e-19 of the first
+TERMS = 12  # of the logarithm's series; the next term is below 1e-19 of the first
 
 BUILT_IN = (lenet_300_100, linear, resnet18, resnet20, resnet50)
 _builders: dict[str, Callable[..., nn.Module]] = {each.__name__: each for each in BUILT_IN}
@@ -55,13 +55,13 @@ def register_backbone(name: str) -> Callable[[Builder], Builder]:
     """A decorator that makes a builder available to `create_backbone` under `name`.
 
     The builder is called as builder(num_classes=…, **settings), and returns a module; its settings
-    are JSON values. Maskable weights are filled by `init`; other random numbers of the builder
-    follow the seed too, on one version of torch and family of processor. An attribute `input_shape`
-    of the module, such as (3, None, None), lets inputs be checked. Batch norms come under the
-    policy that `create_backbone` is asked for, by default "per_task". A builder with a parameter
+    are JSON values. Maskable weights are then filled as `init` says. Other random numbers that the
+    builder draws with torch also follow the seed, but depend on torch's version and the processor.
+    If the module has an attribute `input_shape`, such as (3, None, None), inputs are checked. Batch
+    norms follow the `norm` of `create_backbone`, by default "per_task". A builder with a parameter
     `norm` makes its norm layers itself, with `networks.norms.make_norm`.
 
-    Raises InputError for a name that is taken, and settings named as an argument of
+    Raises InputError for a name that is taken, and if settings have the name of an argument of
     `create_backbone`.
     """
     if name in _builders:
@@ -82,8 +82,7 @@ def list_backbones() -> list[str]:
     return sorted(_builders)
 
 
-# Autograd rejects tensors made in inference mode.
-@torch.inference_mode(False)
+@torch.inference_mode(False)  # autograd rejects tensors made in inference mode
 def create_backbone(
     name: str = "lenet_300_100",
     num_classes: int = 10,
@@ -101,16 +100,16 @@ def create_backbone(
 
     - `name`: one of `list_backbones()`.
     - `num_classes`: the network's outputs.
-    - `seed`: draws the weights; at least 0.
-    - `init`: "signed_constant", or "kaiming_normal" as in the paper.
+    - `seed`: the seed of the weights, at least 0.
+    - `init`: "signed_constant" (default), or "kaiming_normal" as in the paper.
     - `norm`: a policy of `networks.norms`; by default "none" for lenet_300_100 and linear,
       "per_task" for resnet20, and "batch" for the other residual networks.
-    - `gain`: multiplies all weights; by default 2 for signed_constant, the best found for masks of
-      sparsity 0.9 on a network without norms, and 1 for kaiming_normal.
-    - `init_version`: 1 draws torch's own normal numbers, as the oldest records did.
-    - `head`: "shared", or "own" if every task brings its own last layer (see `Backbone`).
-    - `settings`: lenet_300_100 takes in_features and widths, linear in_features, the residual
-      networks width and in_channels, resnet20 also depth.
+    - `gain`: a factor for all weights; by default 1 for kaiming_normal and 2 for signed_constant,
+      the best value found for masks of sparsity 0.9 on a network without norms.
+    - `init_version`: default 2; 1 draws torch's normal numbers, as in the oldest records.
+    - `head`: "shared" (default), or "own" if every task has its own last layer (see `Backbone`).
+    - `settings`: of the network: in_features and widths for lenet_300_100; in_features for linear;
+      width and in_channels for the residual networks; also depth for resnet20.
 
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
@@ -139,12 +138,12 @@ def create_backbone(
         for key in settings:
             check_known(f"{name} has no setting", key, sorted({*RESERVED, *parameters}))
         raise InputError(f"{name}: {error}") from None
-    # Builders name neither dtype nor device, and the caller's defaults may be others.
+    # Builders name no dtype and no device, so the caller's own defaults would change the network.
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            # Not torch.manual_seed, which would seed the accelerators' generators for good.
+            # torch.manual_seed would also seed the accelerators' generators, for good.
             torch.default_generator.manual_seed(seed)
             module = builder(**fixed, **settings)
     finally:
@@ -179,32 +178,32 @@ def adapt(
 ) -> Backbone:
     """A frozen copy of any module that maps inputs (n, ...) to logits (n, classes).
 
-    The module itself is left alone; the copy keeps its weights, buffers, device and dtype. An
-    output with an attribute or a key `logits`, as models of transformers give, is as good as a
-    tensor. `backbone.layers` lists what masks cover.
+    The module itself is not changed; the copy has the same weights, buffers, device and dtype. The
+    module may return logits as a tensor, or as an attribute or key `logits`, like the models of
+    transformers. `backbone.layers` lists the layers that masks cover.
 
-    - `module`: linear layers, convolutions and attention are masked. An embedding, or a layer that
-      shares its weight, is masked only if it is included; other parameters, and weights that are
-      computed from parameters, never.
-    - `num_classes`: the outputs of a shared head, by default the units of the module's last layer;
-      own heads need none.
+    - `module`: masks cover its linear layers, convolutions and attention. They cover an embedding,
+      or a layer that shares its weight, only if it is in `include`. They never cover other
+      parameters, or weights that are computed from parameters.
+    - `num_classes`: the number of outputs of a shared head; by default the units of the module's
+      last layer. Own heads need no number.
     - `norm`: what tasks do with batch norm: "shared" (the module's running statistics, frozen; if
       the module has gathered none, the statistics of the first task learned), "per_task" (each
       task's own, starting there) or "batch". A module without batch norm gets "none".
-    - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
-      (784,), accepts any shape with that number of values, which are flattened.
-    - `skip`, `include`: names of weights, or patterns such as "*.attn.*", to leave unmasked, and to
-      mask instead of all. A weight that several layers share goes by its first name.
-    - `input_dtype`: what inputs are cast to, by default the dtype of the weights, or int64 (token
-      ids) if the first layer is an embedding.
-    - `head`: "own" replaces the module's last layer by one for every task, with an output for each
-      of its classes; "shared" masks it like the others.
+    - `input_shape`: the shape of one input, with None for a free size. If it has one size, such as
+      (784,), inputs of any shape with that number of values are accepted and flattened.
+    - `skip`, `include`: names of weights, or patterns such as "*.attn.*": weights to leave
+      unmasked, and the only weights to mask. A shared weight goes by its first name.
+    - `input_dtype`: the dtype that inputs are cast to; by default the dtype of the weights, or
+      int64 (token ids) if the first layer is an embedding.
+    - `head`: "own" (default) gives every task its own last layer, with one output per class;
+      "shared" masks the module's last layer like the others.
 
-    Raises InputError for a module that cannot be copied or masked, whose last layer cannot be
-    replaced or whose parameters are not finite, and for bad settings.
+    Raises InputError if the module cannot be copied or masked, its last layer cannot be replaced,
+    or its parameters are not finite, and for bad settings.
     """
     module = unwrapped(module)
-    maskable_layers(module, skip, include)  # bad names are found before anything is copied
+    maskable_layers(module, skip, include)  # finds bad names before anything is copied
     for name, parameter in module.named_parameters():
         if parameter.is_meta:
             line = f"{name} of {type(module).__name__} is on meta, which holds no values"
@@ -231,7 +230,7 @@ def adapt(
 
 
 def copied(module: nn.Module) -> nn.Module:
-    """A copy that shares nothing with the module. Raises InputError where there can be none."""
+    """A copy that shares nothing with the module. Raises InputError if it cannot be copied."""
     kind, own = type(module).__name__, {id(part) for part in module.modules()}
     for name, owner in module.named_modules():
         where = f"{name} of {kind}" if name else kind
@@ -257,12 +256,12 @@ def copied(module: nn.Module) -> nn.Module:
 def fill_weights(module: nn.Module, init: Init, seed: int, gain: float, version: int) -> None:
     """Fills the weights of linear layers and convolutions in place, and nothing else.
 
-    Numbers are drawn on the CPU in float32, whatever the module's device and dtype. Arguments as in
-    `create_backbone`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
-    "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
+    Numbers are drawn on the CPU in float32, whatever the module's device and dtype. Arguments are
+    as in `create_backbone`. For "kaiming_normal", weights are normal numbers times
+    gain * sqrt(2 / fan_in); for "signed_constant", the signs of the same numbers times that factor.
     """
     in_turn = torch.Generator().manual_seed(seed) if version == 1 else None
-    weights: dict[int, torch.Tensor] = {}  # a weight that layers share is filled once
+    weights: dict[int, torch.Tensor] = {}  # fills a shared weight once
     for layer in module.modules():
         if isinstance(layer, MASKABLE) and layer._parameters.get("weight") is not None:
             weights.setdefault(id(layer.weight), layer.weight)
@@ -270,7 +269,7 @@ def fill_weights(module: nn.Module, init: Init, seed: int, gain: float, version:
         for place, weight in enumerate(weights.values()):
             if in_turn is not None:
                 values = torch.randn(weight.shape, generator=in_turn, dtype=torch.float32)
-            else:  # a separate sequence, whatever the other layers are
+            else:  # each layer has its own sequence, which does not depend on other layers
                 normals = standard_normals(weight.numel(), seed, place)
                 values = torch.from_numpy(normals).reshape(weight.shape)
             if init == "signed_constant":
@@ -279,10 +278,10 @@ def fill_weights(module: nn.Module, init: Init, seed: int, gain: float, version:
 
 
 def standard_normals(count: int, seed: int, place: int) -> np.ndarray:
-    """(count,) float32, of mean 0 and variance 1; `place` numbers the sequences of a seed."""
-    # All arithmetic is +, -, *, / and the square root in float64, which IEEE 754 rounds to one
-    # right answer; the logarithm is a series of these. Every operation is a pass over an array, so
-    # that no compiler can fuse two of them and round once.
+    """(count,) float32 of mean 0 and variance 1. place: the number of a sequence of this seed."""
+    # The arithmetic is +, -, *, / and square roots in float64, for which IEEE 754 defines the exact
+    # result; the logarithm is a series of them. Each operation is a pass over an array, so that no
+    # compiler can fuse two operations and round only once.
     stream = np.random.Philox(key=seed, counter=[0, STREAM, 0, place])
     normals = np.empty(count, dtype=np.float32)
     filled = 0

@@ -1,8 +1,8 @@
 """Predictions over HTTP: `impresslearn serve STORE`, or `create_app` in your own server.
 
-`server` is the FastAPI application and runs it with uvicorn, `requests` reads bodies and answers
-errors, `pools` bounds and counts the work. TLS, slow clients and rate limits are the work of a
-reverse proxy in front.
+`server` makes the FastAPI application and runs it with uvicorn. `requests` reads bodies and answers
+errors. `pools` limits and counts the work. For TLS, slow clients and rate limits, put a reverse
+proxy in front.
 """
 
 from impresslearn.errors import MissingDependencyError

@@ -1,4 +1,4 @@
-"""Bounded work for the server's threads, and counts of what it did."""
+"""`BoundedPool`: the server's threads, with a bounded queue. `Metrics`: counts for Prometheus."""
 
 import asyncio
 import logging
@@ -25,22 +25,22 @@ from impresslearn.inference.exhaustive import stopping
 
 logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-MOST_TOGETHER = 32  # requests; with more the first of them would wait long
-# Small requests are computed by the event loop itself if they take less processor time than this on
-# average: to hand them to a thread would take as long.
+MOST_TOGETHER = 32  # requests in one pass; with more, the first would wait long
+# The event loop itself computes requests of at most QUICK_BYTES, while such requests take less
+# processor time than QUICK_SECONDS on average. To hand them to a thread would take as long.
 QUICK_BYTES, QUICK_SECONDS = 16 * 1024, 0.003
 YIELD_SECONDS = 0.005  # how long an inference waits at a time for predictions
-LOOK_SECONDS = 0.5  # how often a waiting request looks whether its client has gone
+LOOK_SECONDS = 0.5  # how often a waiting request checks whether its client has disconnected
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class BoundedPool:
     """Threads with a bounded queue.
 
-    - threads: requests that are computed at the same time.
-    - waiting: requests that may wait for them; further ones are answered 503 at once.
-    - idle: set while the event loop computes nothing. Work that asks whether it is still wanted
-      waits for this, but not for long.
+    - threads: how many requests are computed at the same time.
+    - waiting: how many requests may wait for a thread; further requests are answered 503 at once.
+    - idle: is set while the event loop computes nothing. Work that calls `stopping` first waits
+      until `idle` is set, for at most YIELD_SECONDS.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class BoundedPool:
         self.ended = threading.Event()
 
     async def run(self, request: Request, work: Callable[[], Any], answer: Any = None) -> Any:
-        """The result of work in a thread; once its client has gone it is not begun, or stopped."""
+        """The result of work in a thread. If the client disconnects, work is dropped or stopped."""
         if not self._free.acquire(blocking=False):
             line = "too many requests of this kind are waiting; ask again later"
             raise HTTPException(503, line, {"Retry-After": "1"})
@@ -74,9 +74,9 @@ class BoundedPool:
                     raise ClientDisconnect
             return waiter.result()
         finally:
-            gone.set()  # where it runs already
+            gone.set()  # stops work that is running
             waiter.cancel()
-            future.cancel()  # where another thread gave the answer, or nobody waits for it
+            future.cancel()  # if another thread gave the answer, or nobody waits for it
 
     def shutdown(self) -> None:
         """Drops what waits; inferences that run end after their present task."""
@@ -85,12 +85,12 @@ class BoundedPool:
 
 
 class Batches:
-    """Answers requests that wait at the same time in one pass.
+    """Computes requests that wait at the same time in one pass.
 
-    - pool: its threads compute large or slow requests.
+    - pool: its threads compute large requests, and all requests if the network is slow.
     - alone: item -> its result.
-    - together: items -> a result for each, None for those to be computed alone.
-    - idle: cleared while the event loop computes.
+    - together: items -> one result per item. An item whose result is None is passed to `alone`.
+    - idle: this object clears it while the event loop computes.
     """
 
     def __init__(
@@ -101,20 +101,21 @@ class Batches:
         idle: threading.Event,
     ) -> None:
         self._pool, self._alone, self._together, self._idle = pool, alone, together, idle
-        # Sizes, items and futures; of quick requests for each event loop.
+        # (size, item, future) of each request; quick requests are kept per event loop.
         self._waiting: deque[tuple[int, Any, Future[Any]]] = deque()
         self._quick: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Any]] = WeakKeyDictionary()
         self._taking = threading.Lock()
-        # Processor time of a small request, smoothed. The first ones go to a thread.
+        # A moving average of the processor time of a small request. It begins high, so that
+        # threads compute the first requests.
         self._seconds = 10 * QUICK_SECONDS
 
     async def run(self, request: Request, size: int, item: Any) -> Any:
-        """What `alone` gives for the item of a request; size: of its body, in bytes."""
+        """The result of a request's item; size: of the request's body, in bytes."""
         if size <= QUICK_BYTES and self._seconds < QUICK_SECONDS:
             loop = asyncio.get_running_loop()
             waiter, quick = loop.create_future(), self._quick.setdefault(loop, [])
             if not quick:
-                # Requests that are read in the same turn of the loop have been added by then.
+                # The loop first reads the other requests that have arrived; they join this pass.
                 loop.call_soon(self._compute_quick, loop, quick)
                 self._idle.clear()
             quick.append((size, item, waiter))
@@ -123,7 +124,7 @@ class Batches:
         self._waiting.append((size, item, answer))
 
         def take() -> None:
-            stopping.set(self._pool.ended.is_set)  # other clients wait for it, too
+            stopping.set(self._pool.ended.is_set)  # one client's leaving must not stop it
             with self._taking:
                 count = min(len(self._waiting), MOST_TOGETHER)
                 taken = [self._waiting.popleft() for _ in range(count)]
@@ -132,13 +133,13 @@ class Batches:
         try:
             return await self._pool.run(request, take, answer)
         finally:
-            answer.cancel()  # where no thread has taken it
+            answer.cancel()  # if no thread has taken it
 
     def _compute_quick(self, loop: asyncio.AbstractEventLoop, quick: list[Any]) -> None:
         taken = [each for each in quick if not each[-1].cancelled()]
         quick.clear()
         self._compute(taken)
-        # Called after the routes of these requests, which send the answers.
+        # The loop calls it after the routes of these requests, which send the answers.
         loop.call_soon(self._rest, quick)
 
     def _rest(self, quick: list[Any]) -> None:
@@ -146,11 +147,11 @@ class Batches:
             self._idle.set()
 
     def _compute(self, taken: Sequence[tuple[int, Any, Any]]) -> None:
-        """Fills the futures of items."""
+        """Computes items and puts the results into their futures."""
         started = time.thread_time()
         results: list[Any] = [None] * len(taken)
         if len(taken) > 1:
-            with suppress(Exception):  # one by one says which of them fails
+            with suppress(Exception):  # computed one by one, only the faulty item fails
                 results = self._together([item for _, item, _ in taken])
         for result, (_, item, future) in zip(results, taken, strict=True):
             try:
@@ -163,9 +164,9 @@ class Batches:
 
 
 class Metrics:
-    """Counts requests and their seconds; `text` is what Prometheus reads.
+    """Counts requests and their seconds; Prometheus reads them as `text`.
 
-    gauges: gives further numbers by name; a name that ends in "total" only ever grows.
+    gauges: a function that returns further numbers by name; names of counters end in "total".
     """
 
     def __init__(self, gauges: Callable[[], Mapping[str, float]]) -> None:
@@ -198,9 +199,9 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def counting(self, app: ASGIApp) -> ASGIApp:
-        """An application that counts and logs every HTTP request, and gives its answer an id.
+        """An application that counts and logs every HTTP request, and puts an id on its answer.
 
-        A client's own X-Request-ID is kept.
+        The id is the client's X-Request-ID, if there is one.
         """
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
@@ -222,7 +223,7 @@ class Metrics:
                 await app(scope, receive, noting)
             finally:
                 seconds = time.perf_counter() - started
-                # Wrong addresses are counted together.
+                # All unknown paths are counted together.
                 self.add(getattr(scope.get("route"), "path", "other"), status, seconds)
                 about = scope["method"], visible(scope["path"]), status, 1000 * seconds, number
                 task = visible(str(scope.get("task", "-")))[:80]

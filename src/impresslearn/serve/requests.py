@@ -1,4 +1,4 @@
-"""Requests and answers of the server, JSON or .npy; every error is a status and a line."""
+"""Parses the server's requests (JSON or .npy); every error is an HTTP status and one line."""
 
 import io
 import logging
@@ -17,7 +17,7 @@ from impresslearn.errors import InputError, StoreError, UnknownTaskError, visibl
 
 JSON, NPY = "application/json", "application/x-npy"
 MAX_LISTS = 250_000
-MAX_TEXTS = 1000  # each takes as much memory as the longest
+MAX_TEXTS = 1000  # each text takes as much memory as the longest
 logger = logging.getLogger("impresslearn.serve")
 STATUS = {UnknownTaskError: 404, InputError: 422, StoreError: 503, ClientDisconnect: 400}
 ERRORS = (*STATUS, HTTPException, RequestValidationError, Exception)
@@ -26,19 +26,19 @@ ERRORS = (*STATUS, HTTPException, RequestValidationError, Exception)
 def as_array(values: Any) -> Any:
     """Nested lists or an .npy file as an array (n, ...) of real numbers in native byte order.
 
-    Inputs of several tensors are an object, name -> lists. A list of texts becomes an array of
-    objects. Raises InputError for rows of different lengths and for anything else.
+    Inputs of several tensors are a JSON object, name -> lists. A list of texts becomes an array of
+    objects. Raises InputError for other values, and for rows of different lengths.
     """
     if isinstance(values, bytes):
         try:
             values = np.load(io.BytesIO(values), allow_pickle=False)
-        except Exception:  # of many kinds; a header may ask for more than all memory
+        except Exception:  # any error: a header may ask for more than all memory
             line = "must be a readable .npy file of numbers"
             raise InputError(f'{line}; write it by np.save, of array.astype("float32")') from None
     if isinstance(values, list) and values and all(isinstance(each, str) for each in values):
         if len(values) > MAX_TEXTS:
             raise InputError(f"takes at most {MAX_TEXTS:,} texts; send them in parts")
-        return np.array(values, dtype=object)  # NumPy's texts all take the room of the longest
+        return np.array(values, dtype=object)  # NumPy's str takes as much as the longest
     if isinstance(values, dict) and values:
         arrays = {name: as_array(rows) for name, rows in values.items()}
         if len({len(array) for array in arrays.values()}) > 1:
@@ -48,7 +48,7 @@ def as_array(values: Any) -> Any:
         array = np.asarray(values)
     except ValueError:
         raise InputError("must be lists of numbers, all rows of one length") from None
-    # numpy takes strings and objects too, and torch takes no float128.
+    # NumPy accepts strings and objects too, and torch does not accept float128.
     if array.dtype.kind not in "iuf" or array.itemsize > 8:
         raise InputError("must be real numbers of up to 64 bits, or a list of texts")
     if not array.ndim or not array.size:
@@ -118,14 +118,14 @@ class Inference(BaseModel):
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The body. Raises HTTPException: 415 for another media type, 413 for a larger body."""
+    """The body. Raises HTTPException: 415 for another media type, 413 above `max_bytes`."""
     if "content-encoding" in request.headers:
         raise HTTPException(415, "send the body uncompressed, without Content-Encoding")
     kind = media_type(request)
     if kind not in (JSON, NPY):
         raise HTTPException(415, f"Content-Type must be {JSON} or {NPY}, got {kind or 'none'}")
     body = bytearray()
-    # Counted while it arrives: Content-Length may be wrong, and chunked bodies have none.
+    # Bytes are counted as they arrive: Content-Length may be wrong or, with chunks, missing.
     async for piece in request.stream():
         body += piece
         if len(body) > max_bytes:
@@ -146,10 +146,10 @@ def parse(model: type[Model], request: Request, body: bytes) -> Model:
     query = request.query_params
     try:
         if media_type(request) == JSON:
-            # Without this an option in the wrong place would silently have no effect.
+            # Otherwise an option in the query would silently have no effect.
             if query:
                 raise InputError("a JSON body holds all options itself; remove them from the query")
-            # An empty list takes three bytes in a body and a hundred times that in memory.
+            # An empty list has three bytes in a body, and a hundred times as many in memory.
             if body.count(b"[") + body.count(b"{") > MAX_LISTS:
                 raise InputError(f"more than {MAX_LISTS:,} lists in a body; send inputs as .npy")
             made = model.model_validate_json(body, strict=True)
@@ -171,7 +171,7 @@ def parse(model: type[Model], request: Request, body: bytes) -> Model:
 def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:
     """One line about the most specific of pydantic's complaints."""
     problem = max(problems, key=lambda complaint: len(complaint["loc"]))
-    # The location also names the types that were tried, as in "constrained-str".
+    # The location also has the names of types that were tried, such as "constrained-str".
     places = [str(part) for part in problem["loc"] if part not in ("query", "body")]
     where = ".".join(part for part in places if part.isidentifier() or part.isdecimal())
     line = problem["msg"].removeprefix("Value error, ")
@@ -190,7 +190,7 @@ async def answer_error(request: Request, error: Exception) -> JSONResponse:
         status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
         line = str(error)
     else:
-        # uvicorn logs it. A message from below may show paths or data of the server.
+        # uvicorn logs the error. Its own message could reveal paths or data of the server.
         status, line = 500, "the server failed on this request; its log has the reason"
     line = visible(" ".join(line.split()))
     if isinstance(error, StoreError):

@@ -1,4 +1,4 @@
-"""The FastAPI application: its settings, its routes, their answers and who may ask."""
+"""The HTTP server: `create_app` makes the FastAPI application, and `run_server` runs it."""
 
 import errno
 import gc
@@ -55,17 +55,17 @@ logger = logging.getLogger("impresslearn.serve")
 
 BEARER = HTTPBearer(auto_error=False)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MAX_BYTES = 16 * 1024**2  # of a request's body
+MAX_BYTES = 16 * 1024**2  # the largest body of a request
 MAX_CONNECTIONS = 128
 MAX_UNREAD = 16 * 1024  # bytes of headers that arrive in parts, or of trailers
-MAX_AHEAD = 16  # requests that a connection sends before the first of them is answered
-# Predictions and inferences computed at the same time, and inferences that wait for these.
+MAX_AHEAD = 16  # requests that a connection may send before the first is answered
+# Threads for predictions, threads for inferences, and inferences that may wait for a thread.
 THREADS, INFER_THREADS, MAX_WAITING = 2, 1, 16
-MOST_AMONG = 2000  # names of tasks in an inference, which runs each of them
+MOST_AMONG = 2000  # task names in one inference, which runs every task named
 GRACE_SECONDS = 8
-COLLECT_EVERY = 20_000  # objects made between two looks for garbage; by default 700 to 2,000
+COLLECT_EVERY = 20_000  # allocations between garbage collections; Python's default is 700 to 2,000
 Answer = dict[str, Any]
-Item = tuple[int, Callable[[], Any]]  # the bytes of a request's body, and what it parses to
+Item = tuple[int, Callable[[], Any]]  # a body's size in bytes, and a function that parses it
 Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
 Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks to skip.")]
 # Names are in the query, because they may contain slashes, which a path cannot carry.
@@ -73,7 +73,7 @@ Name = Annotated[TaskName, Query(description="The name of a task.")]
 
 
 def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """The answer; where another file has taken the store's place, from that one."""
+    """A decorator: if another file has replaced the store, opens it and answers from it."""
 
     @wraps(answer)
     def answered(self: "Service", *given: Any, **named: Any) -> Any:
@@ -97,7 +97,7 @@ def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Service:
-    """The answers of one learner."""
+    """Answers the requests of all routes from one learner."""
 
     def __init__(self, learner: ImpressLearner) -> None:
         self.learner = learner
@@ -116,14 +116,14 @@ class Service:
         }
 
     def health(self) -> Answer:
-        """That the process lives; it does not look at the store."""
+        """Answers while the process runs; does not read the store."""
         backbone = self.learner.backbone
         about = {"network": backbone.name, "input_shape": backbone.input_shape}
         return {"status": "ok", "version": __version__, **about}
 
     @_of_present_file
     def ready(self) -> Answer:
-        """What is served; fails if the store cannot be read."""
+        """The network, the preprocessing, and the numbers of tasks and masks; reads the store."""
         learner, preprocessing = self.learner, self.learner.preprocessing_
         settings = None if preprocessing is None else shown_settings(preprocessing.settings())
         counts = {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
@@ -165,9 +165,9 @@ class Service:
 
     @_of_present_file
     def kind(self, request: PredictRequest) -> Hashable:
-        """Equal for requests that one pass can answer; None for one that has to be answered alone.
+        """A key that is equal for requests that one pass can answer; None: answer it alone.
 
-        A request that will fail must not make the others fail with it.
+        Requests that would fail are kept apart, so that others do not fail with them.
         """
         inputs, names = request.inputs, request.task
         named = [names] if isinstance(names, str) else names
@@ -220,14 +220,14 @@ class Service:
         """The inputs as the network takes them."""
         inputs = Prepared(request.inputs) if request.prepared else request.inputs
         prepared = self.learner.prepare(inputs)
-        # A copy is aligned as torch aligns memory. A body is not, and matrix products of arrays
-        # that are aligned differently may differ in the last bit.
+        # Matrix products of arrays with different alignment may differ in the last bit. A body may
+        # have any alignment in memory; its copy has the alignment that torch always uses.
         return prepared.map(Tensor.clone) if isinstance(prepared, Inputs) else prepared.clone()
 
     def _predictions(
         self, inputs: Tensor | Inputs, names: list[str], with_logits: bool
     ) -> Predictions:
-        """Predictions of rows with one task name each."""
+        """Predictions for inputs; names: the task of each row."""
         count, versions = len(names), {}
         labels: list[Any] = [None] * count
         confidences, logits = [0.0] * count, [[0.0]] * count
@@ -252,14 +252,14 @@ def create_app(
 ) -> FastAPI:
     """An application that serves a store or a learner.
 
-    - source: the path of a store, which is opened for reading and closed when the
-      application shuts down; tasks that other processes learn into it are served at once. Or a
-      learner, which must not learn meanwhile.
-    - token: requests need the header `Authorization: Bearer TOKEN`, except for /health, /ready and
-      /docs; None lets everybody ask.
-    - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
+    - source: the path of a store, or a learner. A store is opened for reading, and closed when the
+      application shuts down; tasks that other processes learn are served at once. A learner must
+      not learn while it is served.
+    - token: if given, requests need the header `Authorization: Bearer TOKEN`, except for /health,
+      /ready and /docs; None (default) lets everybody send requests.
+    - max_bytes: the largest body of a request; default 16 MiB (4096 inputs of 1024 float32 values).
 
-    Raises InputError for a setting out of range, and StoreError for a store that cannot be opened.
+    Raises InputError for a setting out of range, and StoreError if the store cannot be opened.
     """
     check_integer("max_bytes", max_bytes, 1)
     # A header cannot carry other characters.
@@ -269,8 +269,8 @@ def create_app(
     if not isinstance(learner, ImpressLearner):
         learner = open_store(learner, readonly=True, progress=False)
     service, secret = Service(learner), (token or "").encode()
-    # Predictions have their own threads, so that /health and /tasks never wait for them, and they
-    # do not wait for inferences.
+    # Predictions and inferences have their own threads. So /health and /tasks never wait for them,
+    # and predictions do not wait for inferences.
     predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
     idle = threading.Event()
     idle.set()
@@ -279,11 +279,11 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # What is loaded by now stays. To look through it for garbage stops all answers for 0.2 s.
+        # Collecting all garbage stops answers for 0.2 s, so leave out objects that exist by now.
         thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
         gc.freeze()
         gc.set_threshold(COLLECT_EVERY)
-        # A thread that computes would keep the event loop waiting for five times as long.
+        # With Python's default, a computing thread keeps the event loop waiting five times as long.
         sys.setswitchinterval(0.001)
         yield
         # The process may go on without this application.
@@ -298,7 +298,7 @@ def create_app(
     async def check_token(
         sent: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
     ) -> None:
-        # Compared in constant time, so that answers do not leak how much of a guess is right.
+        # Compare in constant time, so that the time does not tell how much of a guess is right.
         if sent is None or not compare_digest(sent.credentials.encode(), secret):
             line = "a valid token is needed: Authorization: Bearer TOKEN"
             raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
@@ -333,7 +333,7 @@ def create_app(
     def add_predictions(
         path: str, model: Any, answer: Any, compute: Any, compute_all: Any = None
     ) -> None:
-        """Adds a route whose requests are parsed, computed and written by a pool's threads."""
+        """Adds a route. The threads of a pool parse, compute and encode its requests."""
 
         def alone(item: Item) -> str:
             return compute(item[1]()).model_dump_json()
@@ -348,7 +348,7 @@ def create_app(
             kinds.pop(None, None)
             answers: list[str | None] = [None] * len(items)
             for numbers in kinds.values():
-                with suppress(Exception):  # then each is computed alone
+                with suppress(Exception):  # after an error each is computed alone
                     shared = compute_all([items[number][1]() for number in numbers])
                     for number, answer in zip(numbers, shared, strict=True):
                         answers[number] = answer.model_dump_json()
@@ -368,7 +368,7 @@ def create_app(
                 content = await batches.run(request, len(body), item)
             return Response(content, media_type=JSON)
 
-        # OpenAPI's entry of a body that the route reads itself.
+        # OpenAPI's description of the body, which FastAPI does not see: the route reads it.
         rows = "One input per row; the other fields of the JSON body go in the query."
         npy = {"type": "string", "format": "binary", "description": rows}
         content = {JSON: {"schema": model.model_json_schema()}, NPY: {"schema": npy}}
@@ -380,7 +380,7 @@ def create_app(
             description=compute.__doc__,
             openapi_extra={"requestBody": {"required": True, "content": content}},
         )
-        # FastAPI's own steps, such as dependencies, take as long as a prediction.
+        # Skip FastAPI's own steps, such as dependencies: they take as long as a prediction.
         guarded.routes[-1].app = request_response(route)  # type: ignore[attr-defined]
 
     together = service.predict_together
@@ -392,9 +392,9 @@ def create_app(
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Answers 400 to endless headers and to many requests sent ahead: httptools has no limits."""
+    """Answers 400 to endless headers and too many pipelined requests; httptools has no limits."""
 
-    _unread = 0  # bytes since the last headers or the last part of a body were complete
+    _unread = 0  # bytes received since the last complete headers or part of a body
 
     def data_received(self, data: bytes) -> None:
         self._unread += len(data)
@@ -427,19 +427,19 @@ def run_server(
 
     - source, token, max_bytes: as in `create_app`.
     - host: the address to listen on; by default only this machine can connect.
-    - port: 0 takes a free port, which the log names.
-    - workers: processes that answer, each with its own weights in memory and its own /metrics.
-    - app: with several workers, "MODULE:FUNCTION" of what makes their application; `source` is
-      then only opened once to check it.
+    - port: default 8000; 0 takes a free port, which the log names.
+    - workers: the number of processes, default 1. Each has its own weights and its own /metrics.
+    - app: needed for several workers: "MODULE:FUNCTION" names a function that makes a worker's
+      application. `source` is then opened once, only to check it.
 
-    On SIGTERM and Ctrl-C requests under way are finished first, for up to eight seconds. Raises
-    InputError for an address or port that cannot be used, and StoreError for such a store.
+    After SIGTERM or Ctrl-C the server finishes requests under way, for up to eight seconds. Raises
+    InputError if the address or port cannot be used, and StoreError if the store cannot be opened.
     """
     check_integer("port", port, 0, 2**16)
     if check_integer("workers", workers, 1) > 1 and app is None:
         raise InputError('several workers need app="MODULE:FUNCTION", which makes an application')
     own = create_app(source, token=token, max_bytes=max_bytes)
-    try:  # uvicorn itself tries it only after the application has started
+    try:  # uvicorn itself tries the port only after the application has started
         create_server((host, port), family=AF_INET6 if ":" in host else AF_INET).close()
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
@@ -449,7 +449,7 @@ def run_server(
         line = "no token is set: everybody who reaches %s:%d can ask; set IMPRESSLEARN_TOKEN"
         logger.warning(line, host, port)
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes ends no server
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # closing the terminal does not end it
     uvicorn.run(
         own if workers == 1 else str(app),
         factory=workers > 1,

@@ -1,9 +1,9 @@
-"""The SQLite database of a store, in a file or in memory, for all threads of a process.
+"""`Database`: the SQLite database of a store, in a file or in memory.
 
-All threads of a process share two connections: one to read and one to write (one for both in
-memory). Any number of processes may read a file while one writes; a second writer waits for
-`timeout` seconds. A thread inside a transaction reads what it wrote, other threads read what was
-committed, and a commit survives a power cut.
+For a file, all threads of a process share two connections, one that reads and one that writes. A
+database in memory has a single connection. Any number of processes may read a file while one
+process writes; a second writer waits up to `timeout` seconds. Inside a transaction a thread reads
+its own writes; other threads read the last commit. A commit survives a power cut.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from impresslearn.files import reason_of
 APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 8
 LONGEST_WAIT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
-# Two writes within this number of seconds may leave a file with the same times.
+# Two writes within this number of seconds may leave the file with the same modification time.
 SETTLED = 0.05
 FORK_LOCK_TIMEOUT = 10.0  # seconds that a fork waits for each connection
 FULL = "cannot write {where}: the disk is full; nothing was changed"
@@ -48,7 +48,7 @@ DENIED = (
     "cannot open {where}: the file, its log or their folder do not permit it; open it with "
     "readonly=True if you did not, or copy it with its log (-wal, -journal) to another folder"
 )
-# How SQLite's message begins, the error, and its line.
+# The start of SQLite's message, the error to raise, and its text.
 REASONS: tuple[tuple[str | tuple[str, ...], type[StoreError], str], ...] = (
     ("database or disk is full", StoreFullError, FULL),
     ("disk I/O error", StoreFullError, "cannot use {where}: the disk is full or reports an error"),
@@ -57,7 +57,7 @@ REASONS: tuple[tuple[str | tuple[str, ...], type[StoreError], str], ...] = (
     (("database is locked", "database schema is locked", "locking"), StoreBusyError, BUSY),
     (("unable to open", "attempt to write a readonly"), StoreError, DENIED),
 )
-# What decoding a row of another network may raise.
+# Errors that decoding may raise, for example for a row of another network.
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 # Every table and index takes at least one page, so small pages keep a small store small.
 SCHEMA = f"""
@@ -87,8 +87,8 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
 COMMIT;
 """
-# macOS keeps commits in the disk's cache without fullfsync. Each commit goes from the log into the
-# file at once, so that a plain copy of the file is whole.
+# Without fullfsync, macOS leaves commits in the disk's cache. wal_autocheckpoint = 1 moves each
+# commit from the log into the file at once, so that a plain copy of the file is complete.
 DURABLE = """
 PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON;
 PRAGMA wal_autocheckpoint = 1;
@@ -96,7 +96,7 @@ PRAGMA wal_autocheckpoint = 1;
 
 
 class Slot:
-    """A connection, None until it is needed, and the lock that is held around every use."""
+    """A connection, None until it is needed, and the lock to hold while using it."""
 
     def __init__(self) -> None:
         self.connection: sqlite3.Connection | None = None
@@ -112,13 +112,13 @@ class Slot:
 class Database:
     """The tables of one store.
 
-    - path: the file, which must be a store; None for a store in memory.
-    - readonly: refuse commits.
-    - timeout: seconds to wait for another process's commit.
-    - copy_of: a database whose content a store in memory starts with.
+    - path: a file that is a store; None (default) for a new store in memory.
+    - readonly: whether commits are refused; default False.
+    - timeout: seconds to wait for another process's commit; default 60.
+    - copy_of: the database to copy into the new store in memory; by default that store is empty.
 
-    Every method raises StoreError for a file that is not a store, is damaged, in use, gone, or
-    cannot be written.
+    Every method raises StoreError if the file is not a store, is damaged, in use or gone, or cannot
+    be written.
     """
 
     def __init__(
@@ -132,8 +132,8 @@ class Database:
         self.timeout = check_number("timeout", timeout, 0.0, LONGEST_WAIT)
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
-        self._seen: tuple[int, ...] | None = None  # times and size of the file
-        self._seen_at, self._settled = 0.0, False  # when they changed, and if SETTLED ago
+        self._seen: tuple[int, ...] | None = None  # times and size of the file at the last look
+        self._seen_at, self._settled = 0.0, False  # when they changed, and whether SETTLED ago
         self._looks = 0  # how often SQLite had to read the file again
         self.path: Path | None = None
         self._place: Path | None = None
@@ -152,12 +152,12 @@ class Database:
             return
         try:
             self.path, self._place = Path(path), Path(os.path.realpath(path))
-            self._named = Path(os.path.abspath(path))  # perhaps a link, which may be changed
+            self._named = Path(os.path.abspath(path))  # may be a link, which may change
         except (TypeError, ValueError):
             raise InputError(f"a store's path must be a string or Path, got {path!r}") from None
         self.where, self.reading = str(self.path), Slot()
         self._opened = _status(self._place, self.where)
-        # Also called when this is forgotten, at the latest when the process ends.
+        # Also called when this object is deleted, at the latest when the process ends.
         self._release = weakref.finalize(
             self, _release, self.writing, self.reading, self._place, self._opened
         )
@@ -170,7 +170,7 @@ class Database:
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A file is opened again by its path; a store in memory travels as bytes."""
+        """Pickles the path of a file, which is opened again, or the bytes of a store in memory."""
         if self.path is not None:
             return Database, (self.path, self.readonly, self.timeout)
         with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +190,7 @@ class Database:
         return next(iter(self.rows(sql, *values)), None)
 
     def content(self, table: str, key: str | int) -> bytes:
-        """The content of a row. Raises StoreError unless it is there as it was written."""
+        """The content of a row. Raises StoreError if it is missing or its checksum is wrong."""
         column = "number" if table == "projections" else "name"
         row = self.row(f"SELECT content, checksum FROM {table} WHERE {column} = ?", key)
         if row is None or checksum(row[0]) != row[1]:
@@ -198,12 +198,12 @@ class Database:
         return row[0]
 
     def write(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        """Runs a statement inside a `transaction`. sqlite3.IntegrityError passes."""
+        """Runs a statement inside a `transaction`. Does not translate sqlite3.IntegrityError."""
         with self.writing.lock, self.clear_errors():
             return self._connection(self.writing).execute(sql, values)
 
     def generation(self) -> Hashable:
-        """A value that changes whenever the file does; None inside a transaction."""
+        """A value that changes whenever the database changes; None inside a transaction."""
         if self._writer == threading.get_ident():
             return None  # what is read now may be rolled back
         status = self._check_place()
@@ -216,8 +216,8 @@ class Database:
             if seen != self._seen:
                 self._seen, self._seen_at, self._settled = seen, time.monotonic(), False
             if not self._settled:
-                # SQLite notices its own commits, but not a file that was copied over this one. So
-                # drop its cached pages: it then reads them again.
+                # SQLite notices commits, but not another file that was copied over this one. So
+                # make it drop its cached pages: it then reads them from the file again.
                 connection.execute("PRAGMA shrink_memory")
                 self._settled = time.monotonic() - self._seen_at >= SETTLED
                 self._looks += 1
@@ -225,12 +225,12 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside is written at the end, or on an error nothing; waits for its turn."""
+        """Commits all writes inside at the end, or none after an error. Waits for other writers."""
         self.check_writable()
         slot = self.writing
         with slot.lock:
             connection = self._connection(slot)
-            if connection.in_transaction:  # one within another belongs to it
+            if connection.in_transaction:  # a nested transaction is part of the outer one
                 yield
                 return
             self._check_place()
@@ -248,21 +248,21 @@ class Database:
             finally:
                 self._writer = None
                 if slot.connection is connection and connection.in_transaction:
-                    with suppress(sqlite3.Error):  # the error that is on its way says more
+                    with suppress(sqlite3.Error):  # the first error says more
                         connection.execute("ROLLBACK")
 
     def copy_to(self, connection: sqlite3.Connection) -> None:
-        """Copies everything that was committed into another database, as of one moment.
+        """Copies a consistent snapshot of all commits into another database.
 
-        sqlite3.Error passes: it is about the other database.
+        Does not translate sqlite3.Error, because the error concerns the other database.
         """
         slot = self._slot()
         with slot.lock:
             self._connection(slot).backup(connection)
-        connection.execute("PRAGMA journal_mode = DELETE")  # a copy has no log
+        connection.execute("PRAGMA journal_mode = DELETE")  # a copy needs no log
 
     def vacuum(self) -> None:
-        """Rewrites the file without its unused room. StoreError while others have it open."""
+        """Rewrites the file without unused space. Raises StoreError while others have it open."""
         with self.writing.lock, self.reading.lock, self.clear_errors():
             connection = self._connection(self.writing)
             if self.path is not None:
@@ -272,24 +272,24 @@ class Database:
             connection.execute("VACUUM")
 
     def check_writable(self) -> None:
-        """Raises InputError where the file was opened for reading only."""
+        """Raises InputError if the file was opened for reading only."""
         if self.readonly:
             raise InputError(f"{self.path} was opened for reading only; leave out readonly=True")
 
     def close(self) -> None:
-        """Closes the file for all threads; the last writer leaves one plain file."""
+        """Closes the file for all threads; the last process to close it removes the log."""
         if self._place is not None:  # a store in memory stays usable
             self._closed = True
             self._release()
 
     def damaged(self, what: str) -> StoreError:
-        """The error for content that is not as it was written."""
+        """The error to raise for damaged content; what: one line that describes the damage."""
         line = visible(" ".join(what.split()))[:300]
         return StoreDamagedError(f"{self.where} is damaged: {line}; restore it from a copy")
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
-        """Turns SQLite's errors into one line that names the file; broken constraints pass."""
+        """Turns SQLite's errors, except IntegrityError, into one line that names the file."""
         try:
             yield
         except sqlite3.IntegrityError:
@@ -308,7 +308,7 @@ class Database:
 
     @contextmanager
     def decoding(self, what: str) -> Iterator[None]:
-        """Turns errors of decoding what was read into StoreError."""
+        """Turns errors in decoding stored content into StoreError. what: the content's name."""
         try:
             yield
         except StoreError:
@@ -317,11 +317,11 @@ class Database:
             raise self.damaged(f"{what}: {error}") from None
 
     def _slot(self) -> Slot:
-        """Where this thread reads: in its own transaction, what it wrote."""
+        """The slot this thread reads with: inside its own transaction the one that writes."""
         return self.writing if self._writer == threading.get_ident() else self.reading
 
     def _connection(self, slot: Slot) -> sqlite3.Connection:
-        """The connection of a slot, whose lock is held; a new one at first and after a fork."""
+        """A slot's connection, opened at first use and after a fork. The caller holds the lock."""
         if self._closed:
             raise StoreError(f"{self.where} was closed; open it again")
         if slot.connection is None:
@@ -330,19 +330,19 @@ class Database:
             log = self._place.with_name(f"{self._place.name}-wal")
             with self.clear_errors():
                 try:
-                    # Readers may write too: a killed process may have left half a commit, to be
-                    # rolled back.
+                    # Readers need write access too: if a killed process has left half a commit,
+                    # SQLite rolls it back when it reads.
                     slot.connection = self._open("rw", slot is self.writing)
                 except sqlite3.OperationalError:
                     has_log = log.exists() and log.stat().st_size > 0
                     if has_log or not self.readonly or os.access(log.parent, os.W_OK):
                         raise
-                    # Nothing can be written beside the file, not even a log: read it as it is.
+                    # The folder is read-only, so not even a log can be made: read the file alone.
                     slot.connection = self._open("ro&immutable=1", False)
         return slot.connection
 
     def _open(self, mode: str, writes: bool) -> sqlite3.Connection:
-        """A connection to the file, which must be a store, with its log open."""
+        """Connects to the file and opens its log. Raises StoreError unless it is a store."""
         assert self._place is not None
         uri = f"{self._place.as_uri()}?mode={mode}"
         connection = sqlite3.connect(
@@ -357,7 +357,7 @@ class Database:
                 age = "a newer" if version > FORMAT else "an older"
                 line = f"{self.where} was written by {age} impresslearn (format {version}, not"
                 raise StoreError(f"{line} {FORMAT}): use that version, or learn its tasks again")
-            connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
+            connection.execute("PRAGMA mmap_size = 0")  # mapped, a truncated file would crash
             deadline = time.monotonic() + self.timeout
             while True:
                 try:
@@ -365,7 +365,7 @@ class Database:
                     connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
                     return connection
                 except sqlite3.OperationalError as error:
-                    # SQLite does not wait here while another process opens or folds in its log.
+                    # SQLite itself does not wait while another process opens or removes the log.
                     if "locked" not in str(error) or time.monotonic() > deadline:
                         raise
                     time.sleep(0.01)
@@ -374,7 +374,7 @@ class Database:
             raise
 
     def _check_place(self) -> os.stat_result | None:
-        """The file's status. Raises StoreError unless the path still names what was opened."""
+        """The file's status. Raises StoreError if its path now names another file, or none."""
         if self._place is None or self._closed:
             return None
         try:
@@ -388,11 +388,11 @@ class Database:
 
 
 def checksum(*contents: str | bytes | None) -> bytes:
-    """64 bits of BLAKE2b over contents and their lengths."""
+    """A checksum of 8 bytes: BLAKE2b over the contents and their lengths."""
     digest = hashlib.blake2b(digest_size=8)
     for content in contents:
         encoded = content.encode() if isinstance(content, str) else content
-        # Lengths keep the parts apart. None gets a length that no content has.
+        # Without the lengths, ("ab", "c") would equal ("a", "bc"). No content has None's length.
         length = 2**64 - 1 if encoded is None else len(encoded)
         digest.update(length.to_bytes(8, "little"))
         digest.update(encoded or b"")
@@ -400,7 +400,7 @@ def checksum(*contents: str | bytes | None) -> bytes:
 
 
 def _from_bytes(content: bytes) -> Database:
-    """The store in memory that `Database.__reduce__` wrote."""
+    """The store in memory whose bytes `Database.__reduce__` pickled."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "copy")
         place.write_bytes(content)
@@ -409,11 +409,11 @@ def _from_bytes(content: bytes) -> Database:
 
 
 def _release(writing: Slot, reading: Slot, place: Path, opened: os.stat_result) -> None:
-    """Closes both connections, the log folded in where nobody else uses the file."""
+    """Closes both connections, and removes the log if nobody else uses the file."""
     with writing.lock, reading.lock:
         reading.close()
-        # If the file is in use elsewhere, or the disk is full, the log stays beside it. So it does
-        # if the file was moved: the log at the old name may belong to another file.
+        # The log stays if the file is in use elsewhere or the disk is full. It also stays if the
+        # file was moved, because a log at the old path may now belong to another file.
         with suppress(sqlite3.Error, StoreError):
             if writing.connection and os.path.samestat(_status(place, ""), opened):
                 writing.connection.execute("PRAGMA busy_timeout = 0")
@@ -422,9 +422,9 @@ def _release(writing: Slot, reading: Slot, place: Path, opened: os.stat_result) 
 
 
 def _empty_log(connection: sqlite3.Connection, timeout: float) -> None:
-    """Empties the log, whose commits are in the file, unless somebody is reading it right now.
+    """Empties the log, unless somebody is reading it now. Its commits are already in the file.
 
-    A log that is left behind would be applied to whatever file is put in the store's place.
+    SQLite would apply a log that is left behind to any other file put in the store's place.
     """
     connection.execute("PRAGMA busy_timeout = 0")
     with suppress(sqlite3.Error):
@@ -448,10 +448,10 @@ def _status(place: Path, where: str) -> os.stat_result:
     return status
 
 
-# SQLite must not be used across a fork: a child inherits SQLite's notes on its locks but not the
-# locks, so another process could take its log away. A fork therefore waits until no thread is
-# inside a statement; the child closes what it inherited, at once, and connects anew. The parent's
-# lock on the file keeps the child from folding in the log as it closes.
+# An SQLite connection must not be used across a fork. A child inherits SQLite's record of its file
+# locks, but not the locks, so another process could remove the log that the child uses. Therefore
+# a fork waits until no thread is inside a statement. The child then closes the inherited
+# connections at once and opens new ones. Closing does not remove the log, as the parent locks it.
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
 _listing = threading.RLock()
 _held: list[Slot] = []
@@ -460,7 +460,7 @@ _held: list[Slot] = []
 def _before_fork() -> None:
     _listing.acquire()
     for database in list(_open):
-        # In the order in which a commit takes them.
+        # Locks are taken in the order in which a commit takes them.
         for slot in (database.writing, database.reading):
             if slot.lock.acquire(timeout=FORK_LOCK_TIMEOUT):
                 _held.append(slot)
@@ -477,10 +477,10 @@ def _after_in_child() -> None:
         for slot in (database.writing, database.reading):
             with suppress(sqlite3.Error):
                 if database.path is not None:
-                    # Left open, its notes would keep this process from ever locking the file.
+                    # SQLite's record of an open connection would block all locks of this process.
                     slot.close()
                 elif slot.connection is not None:
-                    # The thread that was committing is gone; its half a commit goes too.
+                    # A thread that was committing does not exist here: undo its half commit.
                     slot.connection.rollback()
             slot.lock = threading.RLock()
         database._writer = None

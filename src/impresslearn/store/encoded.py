@@ -1,4 +1,4 @@
-"""Tasks that travel between machines, as rows of a store and a digest of what they stand on."""
+"""Tasks encoded to be sent to another machine, with a digest of the store they were learned in."""
 
 import hashlib
 import json
@@ -17,10 +17,10 @@ OnConflict = Literal["error", "version", "skip"]
 
 @dataclass(frozen=True)
 class EncodedTask:
-    """A learned task as bytes, to be committed where the same network and masks are.
+    """A learned task as bytes, which another store with the same network and masks can commit.
 
-    - row: the task as a store keeps it. It can be pickled.
-    - base: a digest of the network, masks and shared features that it was learned over.
+    - row: the task as a store keeps it; it can be pickled.
+    - base: a digest of the network, masks and shared features that the task was learned with.
     """
 
     row: TaskRow
@@ -47,7 +47,7 @@ def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
 def commit_encoded(
     store: Store, tasks: Sequence[EncodedTask], on_conflict: OnConflict
 ) -> dict[str, str | ImpressLearnError]:
-    """Writes tasks in one transaction; what became of each, an error among them, by its name."""
+    """Writes tasks in one transaction. Returns task name -> what was done, or an error."""
     check_choice("on_conflict", on_conflict, get_args(OnConflict))
     outcomes: dict[str, str | ImpressLearnError] = {}
     with store.committing, store.database.transaction():
@@ -81,12 +81,12 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
 
 
 def _base(store: Store, row: TaskRow) -> bytes:
-    """A digest of what the numbers of a task mean: equal only where they mean the same."""
+    """A digest of all that the numbers of a task refer to: network, masks and shared features."""
     form, row_of = json.loads(row.form), store.database.row
     held = min(row.num_masks, len(store.bank))
     parts: list[Any] = [store.backbone.identity, held < row.num_masks]
     parts += map(store.mask_digest, range(held))
-    # The checksums of what the store has once and the task reads.
+    # The checksums of the shared values that the task reads.
     for name in ("shared", "features") if form.get("profile") == "features" else ("shared",):
         parts.append(row_of("SELECT checksum FROM meta WHERE name = ?", name))
     number = max((getattr(part, "projection", 0) for part in from_plain(form["parts"])), default=0)

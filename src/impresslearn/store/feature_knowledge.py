@@ -1,6 +1,6 @@
-"""What a task knows of its inputs by the features of a pretrained network.
+"""Profiles by which tasks recognise their inputs from the features of a pretrained network.
 
-All tasks of a store share coordinates of features, which the first task gives.
+All tasks of a store share one system of coordinates for features, which the first task sets.
 """
 
 from dataclasses import replace
@@ -29,11 +29,11 @@ from impresslearn.store.tasks import TrainingRun
 def learn_profile(
     store: Any, view: TaskView, run: TrainingRun, inputs: Tensor | Inputs, places: np.ndarray
 ) -> FeatureProfile | None:
-    """What a task knows of its inputs; the first one also gives the coordinates.
+    """The profile of a task; the first task of a store also sets the coordinates.
 
-    None where the task has too few examples, or a head that runs over positions.
+    None if the task has too few examples, or if its head runs over positions of the input.
 
-    inputs: of the examples at these places.
+    inputs: the inputs of the examples at `places`.
     """
     backbone, frozen = store.backbone, store.frozen_view
     if run.features is not None and isinstance(inputs, Features) and frozen.reads(inputs):
@@ -43,7 +43,7 @@ def learn_profile(
     features = frozen_features(backbone, frozen, inputs)
     head = head_of(backbone, view.weights)
     if head is not None and head[0].numel() != features.shape[1]:
-        return None  # the head moves over positions: its classes have no directions
+        return None  # the head runs over positions: classes have no directions
     targets = encode_labels(run.examples.labels[places], run.classes).to(features.device)
     stored_space = store.space
     space = stored_space or _first_space(store, features, targets)
@@ -55,18 +55,18 @@ def learn_profile(
 
 
 def _first_space(store: Any, features: Tensor, targets: Tensor) -> FeatureSpace | None:
-    """Learns the coordinates that all tasks share, and keeps them; None for too few examples.
+    """Learns and stores the coordinates that all tasks share; None for too few examples.
 
-    Wide features are projected first, as readouts project them.
+    Wide features are first projected to fewer dimensions, as for readouts.
     """
     too_few = len(features) < LEAST_EXAMPLES or not store.adds_shared
     if too_few or not features.isfinite().all():
         return None
     number, projection = store.rows.last_projection()
     if projection is not None and (projection.num_masks or not projection.residual):
-        number, projection = 0, None  # it is of features under masks
+        number, projection = 0, None  # it projects features under masks
     elif projection is not None and len(projection.matrix.T) < features.shape[1] <= MOST_FEATURES:
-        number, projection = 0, None  # what it leaves out distinguishes inputs
+        number, projection = 0, None  # dimensions that it drops tell inputs apart
     added = None
     if projection is None and features.shape[1] > MOST_FEATURES:
         if len(features) < COMPONENTS:
@@ -76,7 +76,7 @@ def _first_space(store: Any, features: Tensor, targets: Tensor) -> FeatureSpace 
     space = FeatureSpace.of(features, targets, number, matrix)
     if space is not None:
         with store.committing, store.database.transaction():
-            if store.rows.space() is None:  # no other process was faster
+            if store.rows.space() is None:  # unless another process was faster
                 if added is not None:
                     space = replace(space, projection=store.rows.add_projection(added))
                 store.rows.write_space(space)

@@ -1,4 +1,4 @@
-"""Batches whose rows belong to several tasks: readouts of the same features share one pass."""
+"""Predicts batches whose rows belong to different tasks, with one pass for readouts together."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -22,10 +22,10 @@ class MixedPart(NamedTuple):
 
 @torch.no_grad()
 def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> Iterator[MixedPart]:
-    """The logits of every row of inputs (n, ...) by its own task, in parts.
+    """The logits of every row of inputs (n, ...), each by the task named for it, in parts.
 
-    Equal to each task's own logits up to rounding. Raises UnknownTaskError before anything is
-    computed, and InputError for logits that are not finite.
+    Up to rounding they equal the logits that each task alone computes. Raises UnknownTaskError
+    before anything is computed, and InputError for logits that are not finite.
     """
     tasks = {name: store.tasks.stored(name) for name in dict.fromkeys(names)}
     groups: dict[Hashable, list[int]] = {}
@@ -47,9 +47,9 @@ def mixed_logits(store: Any, inputs: Tensor | Inputs, names: Sequence[str]) -> I
 
 
 def _features_of(store: Any, task: StoredTask) -> tuple[int, bool, int] | None:
-    """What a readout's head reads, and its number of classes; None for any other task.
+    """A readout's masks, whether it is residual, and its number of classes; None: no shared pass.
 
-    Where norms use a batch's statistics, rows must not meet rows of other tasks.
+    If norms use the statistics of the batch, rows of different tasks must not share a pass.
     """
     readout = task.parts[0] if len(task.parts) == 1 else None
     if not isinstance(readout, Readout) or store.backbone.normalises_by_batch:
@@ -60,9 +60,9 @@ def _features_of(store: Any, task: StoredTask) -> tuple[int, bool, int] | None:
 def _stacked(
     store: Any, inputs: Tensor | Inputs, members: Sequence[StoredTask], view: TaskView
 ) -> Tensor | None:
-    """(n, K) by one pass of the networks that give the features, and all heads together.
+    """Logits (n, K) from one pass of the networks for the features, and one product for all heads.
 
-    None for a network that changes logits after its head.
+    None if the network changes logits after its head.
     """
     backbone = store.backbone
     if store.has_plain_head is False or backbone.head_dtype != torch.float32:

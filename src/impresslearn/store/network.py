@@ -1,9 +1,9 @@
-"""Describes the frozen network in a store, and builds it again from description and weights.
+"""Describes a store's frozen network, and rebuilds it from this description and its weights.
 
-A registered network is built again from its settings, any other is given by the caller as a module
-of the same structure: a file holds numbers and JSON, never code. The weights are kept, one
-safetensors record per tensor, or on request only the seed; either way the rebuilt network must have
-the fingerprint that was written.
+A file holds numbers and JSON, never code. So a registered network is rebuilt from its settings; for
+any other, the caller passes a module of the same structure. The store keeps the weights, one
+safetensors record per tensor, or on request only the seed. In both cases the fingerprint of the
+rebuilt network must equal the fingerprint in the store.
 """
 
 import operator
@@ -23,15 +23,15 @@ from impresslearn.networks.registry import copied, standard_normals
 from impresslearn.store.database import Database, checksum
 
 READERS: dict[Any, Any] = {"getitem": operator.getitem, "getattr": getattr}
-# Logits of an input that are probed, a size that is free, and how many numbers go in at most.
+# A probe: logits kept per input, the value for a free size of the input, and its most numbers.
 PROBED, PROBED_SIZE, LARGEST_PROBE = 8, 32, 2**20
-TOLERANCE = 0.02  # how far probed logits may be apart, as a share of the largest
+TOLERANCE = 0.02  # the largest difference of probed logits, as a share of the largest logit
 
 
 def describe(backbone: Backbone) -> dict[str, Any]:
-    """What it takes to rebuild the network, but its weights, as plain values.
+    """All that is needed to rebuild the network, except its weights, as plain values.
 
-    probe: some logits of a module of the user's own. They tell it from another module with the same
+    Its key "probe" has some logits of a user's module. They reveal another module that has the same
     tensors but, for example, other activations.
     """
     plain: dict[str, Any] = {
@@ -57,7 +57,7 @@ def describe(backbone: Backbone) -> dict[str, Any]:
 
 
 def add_tensors(database: Database, backbone: Backbone) -> None:
-    """Writes every parameter and buffer, each as safetensors under its name."""
+    """Writes every parameter and buffer as safetensors, one record per tensor."""
     module = backbone.module
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         content = safetensors.torch.save({name: tensor.detach().cpu().contiguous()})
@@ -65,15 +65,14 @@ def add_tensors(database: Database, backbone: Backbone) -> None:
         database.write(query, name, content, checksum(content))
 
 
-# Autograd rejects tensors made in inference mode.
-@torch.inference_mode(False)
+@torch.inference_mode(False)  # autograd rejects tensors made in inference mode
 def network_of(
     database: Database,
     description: Mapping[str, Any],
     module: nn.Module | None = None,
     device: torch.device | str = "cpu",
 ) -> Backbone:
-    """The network of a store. Raises StoreError where it cannot be built again.
+    """The network of a store. Raises StoreError if it cannot be rebuilt.
 
     module: the structure of a network that is not registered; it is copied.
     """
@@ -85,7 +84,7 @@ def network_of(
         raise StoreError(line) from None
     except ImpressLearnError:
         raise
-    except Exception as error:  # a builder of the caller's own may raise anything
+    except Exception as error:  # a user's builder may raise anything
         raise database.damaged(f"its network: {error}") from None
     return backbone if str(device) == str(backbone.device) else backbone.to(device)
 
@@ -114,7 +113,7 @@ def _rebuilt(
         logits_reader=READERS.get(description.get("logits")),
     )
     _fill(backbone, database)
-    backbone._link()  # what it holds beside the tensors depends on their values
+    backbone._link()  # some of its attributes depend on the tensors' values
     if backbone.fingerprint() != description["fingerprint"]:
         raise StoreError(
             f"the network rebuilt for {where} is not the one its tasks were learned on (SHA-256 "
@@ -123,7 +122,7 @@ def _rebuilt(
         )
     known = description.get("probe") or ()
     logits = (known and _probe(backbone)) or ()
-    # Logits are the same but for what processors differ in.
+    # Logits may differ by rounding, which depends on the processor.
     room = TOLERANCE * max(map(abs, known), default=0.0) + 1e-6
     far = (abs(one - other) > room for one, other in zip(known, logits, strict=False))
     if known and (len(known) != len(logits) or any(far)):
@@ -153,10 +152,10 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
         dtype = getattr(torch, description["dtype"])
         if module.get_parameter(found[masked[0]].parameter).dtype != dtype:
             module = module.to(dtype)
-    # A network may be nothing but its head.
+    # A network may consist of its head alone.
     settings: dict[str, Any] = {"include": masked or None, "head": head}
     settings["input_shape"] = description["input_shape"]
-    if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
+    if norm in ("none", "group"):  # `adapt` has no such policy for batch norm
         return Backbone(module, num_classes=num_classes, norm=norm, **settings)
     return adapt(module, num_classes=None if head == "own" else num_classes, norm=norm, **settings)
 
@@ -166,7 +165,7 @@ def _fill(backbone: Backbone, database: Database) -> None:
     module = backbone.module
     tensors = dict(chain(module.named_parameters(), module.named_buffers()))
     for (name,) in database.rows("SELECT name FROM tensors ORDER BY name"):
-        # One at a time: a large network is then never in memory twice.
+        # Load one tensor at a time, so that a large network is never in memory twice.
         content = database.content("tensors", name)
         stored, present = safetensors.torch.load(content)[name], tensors.get(name)
         if present is None or present.shape != stored.shape or present.dtype != stored.dtype:
@@ -176,10 +175,10 @@ def _fill(backbone: Backbone, database: Database) -> None:
 
 
 def _probe(backbone: Backbone) -> list[float] | None:
-    """Some logits of the network as it is, for two inputs that are always the same.
+    """Some logits of the frozen network for two fixed inputs.
 
-    None where there are none: where it takes no such inputs, or draws, and for half precision, in
-    which processors differ too much.
+    None if the network takes no such inputs or draws random numbers, and in half precision, where
+    processors differ too much.
     """
     sizes = backbone.input_shape if backbone.seen_shape is None else backbone.seen_shape
     if sizes is None or backbone.dtype not in (torch.float32, torch.float64):
@@ -195,7 +194,7 @@ def _probe(backbone: Backbone) -> list[float] | None:
         with torch.no_grad():
             logits = backbone.forward({}, inputs).double().cpu()
             again = backbone.forward({}, inputs).double().cpu()
-    except Exception:  # a module may raise anything, on inputs that it was not made for
+    except Exception:  # a module may raise anything on inputs it was not made for
         return None
     if not torch.equal(logits, again) or not logits.isfinite().all():
         return None

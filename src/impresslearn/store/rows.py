@@ -1,4 +1,4 @@
-"""Reads and writes the rows of a store: tasks, masks, projections and what is there once."""
+"""`Rows` reads and writes a store's tables; `TaskTable` is the mapping of tasks that users see."""
 
 import hashlib
 import json
@@ -38,24 +38,24 @@ from impresslearn.store.tasks import (
 )
 from impresslearn.tables import table_of
 
-SHOWN = 50  # tasks in the table of a notebook
-DECODED_TASKS = 4096  # tasks that are kept decoded
-BATCH = 1000
-LATEST = 2**62  # beyond any version of a task
-CLASS_MAP = "class map"  # the name of the class map among what a store has once
+SHOWN = 50  # tasks shown in a notebook's table
+DECODED_TASKS = 4096  # decoded tasks kept in memory
+BATCH = 1000  # tasks read by one query
+LATEST = 2**62  # larger than any version of a task
+CLASS_MAP = "class map"  # the name of the class map in the table meta
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
            t.history, t.checksum, t.number
     FROM tasks AS t LEFT JOIN documents AS d ON d.id = t.form
 """
-# What no commit changes, once it is there. The first bytes of a trained mask tell it from any other
-# without reading all of it.
+# Rows that no commit changes once they are written. If one has changed, the file is another store.
+# The first bytes of a trained mask are enough to tell it from any other mask.
 _FIXED = """
     SELECT 'mask', position, name, recipe, length(bits), substr(bits, 1, 256) FROM masks UNION ALL
     SELECT 'projection', number, checksum, 0, 0, 0 FROM projections UNION ALL
     SELECT 'meta', name, checksum, 0, 0, 0 FROM meta WHERE name IN ('head', 'shared', 'features')
 """
-# Versions of a task share its number, by which tasks are ordered.
+# All versions of a task have the same number. Tasks are ordered by this number.
 _INSERT = """
     INSERT INTO tasks (number, name, version, current, mask, num_masks, form, coefficients,
                        statistics, profile, history, checksum)
@@ -66,11 +66,11 @@ _INSERT = """
 
 
 class Rows:
-    """Reads and writes the rows of one store; what writes must be inside `Database.transaction`."""
+    """Reads and writes the rows of one store; write only inside `Database.transaction`."""
 
     def __init__(self, database: Database, backbone: Backbone) -> None:
         self.database, self.backbone = database, backbone
-        # Each with the generation of the database in which it was seen last.
+        # Task name -> the decoded task, and the database's generation when it was last checked.
         self._decoded: LRUCache[str | None, tuple[StoredTask, Hashable]] = LRUCache(DECODED_TASKS)
         self._lock = threading.Lock()
         self._generation: Hashable = None
@@ -80,7 +80,7 @@ class Rows:
         return Rows, (self.database, self.backbone)
 
     def generation(self) -> Hashable:
-        """As of the database. Raises StoreReplacedError where it is another store by now."""
+        """`Database.generation`. Raises StoreReplacedError if the file is now another store."""
         generation = self.database.generation()
         if generation is not None and generation != self._generation:
             fixed = {row[:2]: row[2:] for row in self.database.rows(_FIXED)}
@@ -92,9 +92,9 @@ class Rows:
         return generation
 
     def task(self, name: str | None) -> StoredTask | None:
-        """The present version of a task, or None; name None: the task that was learned first.
+        """The current version of a task, or None. name: None for the task learned first.
 
-        It is decoded once for as long as nothing is committed, and afterwards if it has changed.
+        Decoded tasks are cached, and a task is decoded again only after its row has changed.
         Raises StoreError for a damaged row.
         """
         generation, former = self.generation(), None
@@ -118,17 +118,17 @@ class Rows:
         return task
 
     def task_rows(self, name: str | None = None) -> Iterator[TaskRow]:
-        """All versions of a task, or of all tasks, as they are written."""
+        """The rows of all versions of one task, or of all tasks."""
         condition = ("true",) if name is None else ("t.name = ?", name)
         return read_rows(self.database, *condition)
 
     def add_task(self, row: TaskRow) -> None:
-        """Writes a task of a new name, or the next version of a known task.
+        """Writes a new task, or the next version of a stored task.
 
-        Raises InputError where another task or version is in its place by now.
+        Raises InputError if another commit has taken the name or added this version meanwhile.
         """
         digest = hashlib.blake2b(row.form.encode(), digest_size=8).digest()
-        document = int.from_bytes(digest, "little", signed=True)  # for all tasks that share it
+        document = int.from_bytes(digest, "little", signed=True)  # all tasks of this form share it
         if row.version > 1:
             change = "UPDATE tasks SET current = NULL WHERE name = ? AND version = ? AND current"
             if not self.database.write(change, row.name, row.version - 1).rowcount:
@@ -143,7 +143,7 @@ class Rows:
             raise error from None
 
     def remove_tasks(self, names: Iterable[str]) -> None:
-        """Deletes tasks with all their versions, and takes them out of the class map."""
+        """Deletes tasks with all their versions, and removes them from the class map."""
         for name in names:
             self.database.write("DELETE FROM tasks WHERE name = ?", name)
         content = self.meta(CLASS_MAP)
@@ -152,12 +152,12 @@ class Rows:
             self.write_meta(CLASS_MAP, kept.encode())
 
     def decode(self, row: TaskRow) -> StoredTask:
-        """The task of a row. Raises StoreError for a task of another network."""
+        """Decodes a task. Raises StoreError for a task of another network."""
         with self.database.decoding(f"task {row.name[:80]!r}"):
             return decode_task(row, self.backbone)
 
     def masks(self, first: int = 0) -> Iterator[PackedMask]:
-        """The masks from a position on. Raises StoreError for a damaged or another network's."""
+        """The masks from position `first` on. Raises StoreError if one cannot be decoded."""
         columns = "name, source, recipe, bits, digest, checksum"
         query = f"SELECT {columns} FROM masks WHERE position >= ? ORDER BY position"
         layers = self.backbone.layers
@@ -176,15 +176,15 @@ class Rows:
             yield MaskInfo(name, source, ones, recipe, coded), packed
 
     def add_masks(self, first: int, masks: Iterable[PackedMask]) -> None:
-        """Writes masks from a position on. Raises InputError for a name that is taken."""
+        """Writes masks at positions from `first` on. Raises InputError if a name is taken."""
         layers = self.backbone.layers
         for position, mask in enumerate(masks, first):
             info, packed = mask
             digest, drawn, bits = mask_digest(packed), None, None
             if info.source == "random":
-                with suppress(*UNREADABLE):  # a caller may have named their mask "random"
+                with suppress(*UNREADABLE):  # a user may also call a source "random"
                     drawn = mask_digest(_draw(layers, info.ones, info.recipe))
-            if drawn != digest:  # the recipe does not draw these bits again
+            if drawn != digest:  # the recipe does not reproduce these bits
                 bits = coded_mask(mask, layers)[0].coded
             recipe = to_json({"ones": list(info.ones), **info.recipe})
             values = (info.name, info.source, recipe, bits, digest)
@@ -196,7 +196,7 @@ class Rows:
                 raise InputError(line) from None
 
     def add_projection(self, projection: Projection) -> int:
-        """Writes a projection of features under the next number, and returns that."""
+        """Writes a projection of features under the next number; returns the number."""
         sizes = [projection.num_masks, projection.residual, projection.matrix.shape[1]]
         matrix = projection.matrix.cpu().half().contiguous().numpy()
         content = np.array(sizes, "<u4").tobytes() + matrix.tobytes()
@@ -205,12 +205,12 @@ class Rows:
         return added.lastrowid or 0
 
     def last_projection(self) -> tuple[int, Projection | None]:
-        """The number of the projection written last, 0 without any, and the projection."""
+        """(number, projection) of the projection written last; (0, None) if there is none."""
         number = self.database.rows("SELECT coalesce(max(number), 0) FROM projections")[0][0]
         return number, self.projection(number)
 
     def projection(self, number: int) -> Projection | None:
-        """The projection of a number; None for 0. Raises StoreError where it is missing."""
+        """The projection with this number; None for 0. Raises StoreError if it is missing."""
         if not number:
             return None
         content = self.database.content("projections", number)
@@ -240,13 +240,13 @@ class Rows:
         self.write_meta("features", content.tobytes() + written.tobytes())
 
     def meta(self, name: str) -> bytes | None:
-        """A value that the store has once, or None."""
+        """A value from the table meta, which has one row per name; None if it is missing."""
         if self.database.row("SELECT 1 FROM meta WHERE name = ?", name) is None:
             return None
         return self.database.content("meta", name)
 
     def write_meta(self, name: str, content: bytes) -> None:
-        """Writes a value that the store has once."""
+        """Writes a value to the table meta, in place of an older value of this name."""
         query = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
         self.database.write(query, name, content, checksum(content))
 
@@ -258,10 +258,7 @@ def task_names(database: Database) -> list[str]:
 
 
 def read_rows(database: Database, condition: str, *values: str) -> Iterator[TaskRow]:
-    """The rows of tasks that meet a condition, also of those that are added meanwhile.
-
-    Raises StoreError for a damaged one.
-    """
+    """Rows that meet an SQL condition, including rows added meanwhile. StoreError if damaged."""
     query = (
         f"{_SELECT} WHERE {condition} AND (t.number, t.version) > (?, ?) "
         f"ORDER BY t.number, t.version LIMIT {BATCH}"
@@ -270,14 +267,14 @@ def read_rows(database: Database, condition: str, *values: str) -> Iterator[Task
     while batch := database.rows(query, *values, *last):
         for columns in batch:
             yield _checked(database, columns)
-        # Of a task that is read once, a version that comes meanwhile is not read as well.
+        # If only current versions are asked for, a version that is added meanwhile is skipped.
         last = batch[-1][-1], LATEST if condition == "t.current" else batch[-1][1]
 
 
 def _checked(database: Database, columns: tuple) -> TaskRow:
-    """A row of `_SELECT`. Raises StoreError for a damaged one."""
+    """The `TaskRow` of a row of `_SELECT`. Raises StoreError for a damaged row."""
     task = TaskRow(*columns[:-2])
-    # A missing document leaves no form.
+    # `form` is None if its row in the table documents is missing.
     if task.form is None or task.checksum != columns[-2]:
         raise database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
     return task
@@ -288,7 +285,7 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._counted: tuple[Hashable, int] = None, 0  # when, and how many there were
+        self._counted: tuple[Hashable, int] = None, 0  # generation, and number of tasks
 
     def __getitem__(self, name: str) -> TaskInfo:
         return self.stored(name).info()
@@ -300,7 +297,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         generation = self._rows.generation()
         seen, count = self._counted
         if generation is None or generation != seen:
-            # This reads every row, and every error about an unknown name needs the number.
+            # Counting reads every row. The count is cached, as every unknown name asks for it.
             query = "SELECT count(*) FROM tasks WHERE current"
             count = self._rows.database.rows(query)[0][0]
             self._counted = generation, count
@@ -324,10 +321,11 @@ class TaskTable(Mapping[str, TaskInfo]):
         return table_of(shown, note=note if shown else "no task as yet").html()
 
     def stored(self, name: str) -> StoredTask:
-        """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
+        """The stored task. Raises UnknownTaskError, which names the closest known tasks."""
         task = self._rows.task(composed(name)) if isinstance(name, str) else None
         if task is None:
-            # Among any number of tasks at the cost of a known name: some that are near it.
+            # Compare the name with its neighbours in the alphabet, which an index finds quickly
+            # among any number of tasks, and with the first tasks.
             query = "SELECT name FROM tasks WHERE current AND name"
             text, rows = str(name), self._rows.database.rows
             near = rows(f"{query} < ? ORDER BY name DESC LIMIT 9", text)
@@ -338,21 +336,21 @@ class TaskTable(Mapping[str, TaskInfo]):
         return task
 
     def page(self, skipped: int, most: int) -> list[str]:
-        """Names of tasks in the order they were learned."""
+        """The names of at most `most` tasks, in the order they were learned."""
         query = "SELECT name FROM tasks WHERE current ORDER BY number LIMIT ? OFFSET ?"
         return [name for (name,) in self._rows.database.rows(query, most, skipped)]
 
     def first(self) -> StoredTask | None:
-        """The task learned first; None while there is none."""
+        """The task learned first; None if there is none."""
         return self._rows.task(None)
 
     def all(self) -> Iterator[StoredTask]:
-        """Every task as it is kept, also those that are added meanwhile; faster than one by one."""
+        """Every stored task, including tasks added meanwhile; faster than reading them by name."""
         return map(self._rows.decode, read_rows(self._rows.database, "t.current"))
 
 
 def changed_meanwhile(name: str) -> InputError:
-    """The error for an update of a task that is not there any more."""
+    """The error for updating a task that another commit has changed or removed meanwhile."""
     return InputError(f"task {name!r} was changed or removed meanwhile; update it again")
 
 

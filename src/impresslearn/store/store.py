@@ -1,9 +1,11 @@
-"""What a learner has committed: the bank, the tasks, and norm statistics that all tasks share.
+"""`Store`: what a learner has committed: masks (the bank), tasks, and shared norm statistics.
 
-A store is one SQLite database, in a file or in memory. Before a commit of a learned task it checks
-that outputs on up to 512 training inputs are finite. A commit is atomic, and no later commit
-changes a stored mask or version. The masks of the bank are also in memory, as bits on the network's
-device, and so are the effective weights of the tasks used last.
+A store is one SQLite database, in a file or in memory. Commits are atomic, and no later commit
+changes a stored mask or a stored version of a task. A learned task is committed only if its outputs
+on up to 512 training inputs are finite. The masks are also kept in memory, as packed bits on the
+network's device. A cache holds the effective weights of the tasks used last: the weights that the
+network computes with for a task. A readout is a task with a linear head over the features of one or
+more networks: the frozen network, and the network under each mask.
 """
 
 from __future__ import annotations
@@ -56,19 +58,19 @@ from impresslearn.store.tasks import (
     to_json,
 )
 
-CACHE_BYTES = 80 * 1024**2  # memory for the effective weights of the tasks used last
+CACHE_BYTES = 80 * 1024**2  # default size of the cache of effective weights
 
 
 class Store:
     """The bank, tasks and shared norm statistics of one network.
 
-    - bank: the masks to start from, which the database may lack; `catch_up` appends those that
-      only the database has.
-    - cache_bytes: memory for the effective weights of the tasks used last.
-    - database: by default a new one in memory.
+    - bank: the masks to start from; the database need not contain them yet. `catch_up` appends
+      masks that only the database has.
+    - cache_bytes: memory for the effective weights of the tasks used last; default 80 MiB.
+    - database: by default a new database in memory.
     """
 
-    # Autograd rejects tensors made in inference mode.
+    # Training uses tensors made here, and autograd rejects tensors made in inference mode.
     @torch.inference_mode(False)
     def __init__(
         self,
@@ -84,44 +86,44 @@ class Store:
         self._bank = bank
         self.cache = WeightCache(cache_bytes)
         self._mask_digests: dict[int, bytes] = {}
-        self._written_masks = 0  # masks of the bank that are known to be in the database
-        self._generation: Hashable = None  # of the database when the bank last caught up with it
-        # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
+        self._written_masks = 0  # how many masks of the bank are known to be in the database
+        self._generation: Hashable = None  # the database's generation at the last `catch_up`
+        # A commit acquires `committing`, then `_adopting`. A reader acquires only `_adopting`.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
-        # Whether a task may add a projection or `FeatureSpace` for all tasks; False in workers.
+        # Whether learning may add a projection or `FeatureSpace` for all tasks; False in workers.
         self.adds_shared = True
         self._space: FeatureSpace | None = None
         self.index = TaskIndex(self)
-        # Whether the network ends with its head; None before it was checked.
+        # Whether the network ends with its head; None until this is checked.
         self.has_plain_head: bool | None = None
-        self._class_map: tuple[bytes, ClassMap] | None = None  # as written, and decoded
-        self._shared: Statistics | None = None  # the network's own, or what the first task gathers
+        self._class_map: tuple[bytes, ClassMap] | None = None  # encoded, and decoded
+        self._shared: Statistics | None = None  # the network's own, or gathered by the first task
         if backbone.shares_statistics and backbone.pretrained:
             self._shared = backbone.initial_statistics()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Locks and cached weights are made anew.
+        # A copy gets new locks and an empty cache.
         return Store, (self.backbone, self.bank, self.cache.limit, self.database)
 
     def with_first_task(self) -> Store:
-        """A copy in memory for workers: masks, all that tasks share, and only the first task."""
+        """A copy in memory for workers: all masks, all shared data, and only the first task."""
         memory = Database(copy_of=self.database)
         with memory.transaction():
             memory.write("DELETE FROM tasks WHERE number > (SELECT min(number) FROM tasks)")
-            memory.write("DELETE FROM tensors")  # the network has them
+            memory.write("DELETE FROM tensors")  # of the network, which workers already have
         memory.vacuum()
         return Store(self.backbone, self.bank, self.cache.limit, memory)
 
     @property
     def bank(self) -> MaskBank:
-        """The masks, with the masks that other processes have committed."""
+        """The masks, including masks that other processes have committed."""
         self.catch_up()
         return self._bank
 
     @property
     @torch.inference_mode(False)
     def shared(self) -> Statistics | None:
-        """Norm statistics of all tasks; None where there are none."""
+        """The norm statistics that all tasks share; None if there are none."""
         if self._shared is None and self.backbone.shares_statistics:
             content = self.rows.meta("shared")
             if content is not None:
@@ -130,7 +132,7 @@ class Store:
 
     @property
     def class_map(self) -> ClassMap | None:
-        """The class map, which infers the tasks of single inputs; None before `tell_apart`."""
+        """The class map, which infers the task of a single input; None until `tell_apart`."""
         content = self.rows.meta(CLASS_MAP)
         if content is None:
             return None
@@ -139,7 +141,7 @@ class Store:
         return self._class_map[1]
 
     def commit_class_map(self, tasks: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-        """Adds tasks to the class map: name -> features (n, f) and class indices (n,)."""
+        """Adds tasks to the class map. tasks: name -> (features (n, f), class indices (n,))."""
         with self.committing, self.database.transaction():
             extended = ClassMap.of(tasks, self.class_map)
             self.rows.write_meta(CLASS_MAP, extended.encode())
@@ -150,7 +152,7 @@ class Store:
         network, head = self.backbone, self.backbone.own_head
         if head is None or network.normalises_by_batch:
             return False
-        # Without layers the inputs are the features. If few, statistics of each are better.
+        # Without layers, features are the inputs. For few inputs, statistics of each work better.
         return network.pretrained or (not network.layers and head.fan_in > FEW_FEATURES)
 
     @property
@@ -162,23 +164,23 @@ class Store:
 
     @property
     def frozen_view(self) -> TaskView:
-        """The frozen network, which computes the features that profiles use."""
+        """The frozen network, ready to compute the features that profiles use."""
         view, backbone = self.feature_view(num_masks=0, residual=True), self.backbone
         if backbone.has_task_statistics:
             view = replace(view, statistics=backbone.initial_statistics())
         return view
 
     def catch_up(self) -> None:
-        """Loads the database's masks: first all, later what others have committed.
+        """Loads masks from the database: at first all, later those that others committed.
 
-        Raises StoreError if others committed masks at positions where this bank has its own.
+        Raises StoreError if another process committed other masks at positions of this bank.
         """
         generation = self.rows.generation()
         if generation is not None and generation == self._generation:
             return
         first = self._written_masks
-        # Read before acquiring `_adopting`: a commit in memory holds the only connection while it
-        # waits for this lock.
+        # Read before acquiring `_adopting`, or it may deadlock: a commit to a database in memory
+        # holds the only connection while it waits for `_adopting`.
         masks = list(self.rows.masks(first))
         with self._adopting:
             for position, mask in enumerate(masks, first):
@@ -203,11 +205,11 @@ class Store:
         head: Mapping[str, Tensor],
         precision: str,
     ) -> None:
-        """Adds trained masks, and a task that has the name of the first mask and computes with it.
+        """Commits trained masks, and a basis task that uses the first mask and has its name.
 
-        - masks: name -> layer name -> booleans; recipes: how each was trained.
-        - head: the task's own head, or {}.
-        - precision: of the head and the task's norm statistics.
+        - masks: mask name -> layer name -> booleans; recipes: mask name -> how it was trained.
+        - head: the task's own head; {} if tasks share the head.
+        - precision: how the head and the task's norm statistics are rounded.
         """
         name, mask = next(iter(masks.items()))
         backbone, stored = self.backbone, None
@@ -237,10 +239,11 @@ class Store:
         replaced: StoredTask | None = None,
         max_bytes: int | None = None,
     ) -> int | None:
-        """Rounds and commits a learned task's coefficients, and its norm statistics.
+        """Rounds and commits the coefficients and norm statistics of a learned task.
 
-        - replaced: the previous version; nothing is written if the new one equals it.
-        - max_bytes: a task that takes more is not kept, and its bytes are returned. Otherwise None.
+        - replaced: the version to replace; if the new version equals it, nothing is written.
+        - max_bytes: a larger task is not committed, and its size in bytes is returned instead of
+          None.
 
         Raises InputError if another process has updated or removed the task since learning began.
         """
@@ -271,7 +274,7 @@ class Store:
     def commit_projection(
         self, features: Tensor, dimensions: int, num_masks: int, residual: bool
     ) -> tuple[int, Projection]:
-        """Learns and commits a projection for later readouts; returns its number and itself."""
+        """Learns and commits a projection for later readouts; returns (number, projection)."""
         projection = Projection.of(features, dimensions, num_masks, residual)
         projection = replace(projection, matrix=projection.matrix.to(self.backbone.device))
         self.commit_masks(())  # writes masks that the bank had from the start
@@ -287,8 +290,8 @@ class Store:
     ) -> None:
         """Commits masks and a task in one transaction.
 
-        replaced: as in `commit_learned`. Raises InputError if a name was taken, or the shared norm
-        statistics were set, since learning began.
+        replaced: as in `commit_learned`. Raises InputError if, since learning began, another commit
+        took a name or set the shared norm statistics.
         """
         shared = None
         if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
@@ -296,7 +299,7 @@ class Store:
         in_file = self.database.path is not None
         with self.committing:
             with self.database.transaction():
-                bank = self.bank  # with what others committed before this transaction began
+                bank = self.bank  # includes what others committed before this transaction
                 self._check_mask_names(info.name for info, _ in masks)
                 if shared is not None and self.shared is not None:
                     line = "another task set the shared norm statistics meanwhile"
@@ -308,7 +311,7 @@ class Store:
                     if row is not None and row.same_numbers(versions[-1]):
                         return
                 first = len(bank)
-                # Encoding masks is slow: a database in memory gets them when it is saved.
+                # Encoding masks is slow. A database in memory gets them only when it is saved.
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:
@@ -325,14 +328,14 @@ class Store:
                 self._shared = shared
 
     def write_masks(self, rows: Rows, further: Sequence[PackedMask] = ()) -> None:
-        """Writes the masks of the bank that these rows do not have yet, and further masks."""
+        """Writes the masks of the bank that `rows` lack, then the further masks."""
         count = rows.database.rows("SELECT count(*) FROM masks")[0][0]
         unwritten = [self._bank.packed(place) for place in range(count, len(self._bank))]
         rows.add_masks(count, [*unwritten, *further])
 
     @torch.inference_mode(False)
     def _adopt(self, position: int, mask: PackedMask) -> None:
-        """Puts a committed mask at its position; it may be there already."""
+        """Adds a committed mask to the bank at its position, unless it is already there."""
         info, packed = mask
         moved = [bits.to(self.backbone.device) for bits in packed]
         if position == len(self._bank):
@@ -346,7 +349,7 @@ class Store:
     def _with_profile(
         self, row: TaskRow, draft: StoredTask, view: TaskView, run: TrainingRun, precision: str
     ) -> TaskRow:
-        """The row with norm statistics and a profile. Raises TrainingError for NaN or infinity."""
+        """Adds norm statistics and a profile to a row. Raises TrainingError for NaN or infinity."""
         backbone, statistics = self.backbone, None
         if run.phase.statistics is not None and backbone.has_task_statistics:
             gathered = run.phase.statistics
@@ -356,8 +359,8 @@ class Store:
         inputs = profiled = run.examples.inputs_at(places)
         readout = draft.parts[-1] if draft.parts else None
         if run.features is not None and isinstance(readout, Readout):
-            # Features known from training save a pass. They come from the frozen network, so they
-            # serve the profile alone where a task changes the network.
+            # Features known from training save a pass. They come from the frozen network. So if the
+            # task changes the network, they serve its profile but not its outputs.
             changes_network = len(draft.parts) > 1
             positions = _positions(0 if changes_network else row.num_masks, readout.residual)
             values = run.features[torch.from_numpy(places)]
@@ -382,12 +385,12 @@ class Store:
                 raise InputError(f"the bank holds a mask named {name!r}; choose another name")
 
     def versions(self, name: str) -> list[StoredTask]:
-        """All versions of a task, the present one last. Raises UnknownTaskError."""
+        """All versions of a task, the current one last. Raises UnknownTaskError."""
         name = self.tasks.stored(name).name
         return [self.rows.decode(row) for row in self.rows.task_rows(name)]
 
     def restore_version(self, name: str, version: int) -> None:
-        """Makes a former version of a task the next one, bit for bit."""
+        """Commits a bit-for-bit copy of a former version as the task's next version."""
         with self.committing, self.database.transaction():
             *former, present = self.rows.task_rows(self.tasks.stored(name).name)
             chosen = next((row for row in former if row.version == version), None)
@@ -404,12 +407,12 @@ class Store:
             self.rows.add_task(restored)
 
     def remove_task(self, name: str) -> None:
-        """Takes a task out with all its versions; the bank keeps its masks."""
+        """Deletes a task with all its versions; its masks stay in the bank."""
         with self.committing, self.database.transaction():
             self.rows.remove_tasks([self.tasks.stored(name).name])
 
     def coefficients(self, task: StoredTask) -> Coefficients:
-        """A task's coefficients as stored; one-hot on its own mask for a basis task."""
+        """A task's stored coefficients; for a basis task 1 for its own mask, 0 for the others."""
         self.check_masks_of(task)
         if task.coefficients is not None and task.mask is None:
             return task.coefficients.restore(self.backbone)
@@ -418,19 +421,19 @@ class Store:
         return mixture_of(alphas, self.backbone.layers)
 
     def statistics(self, task: StoredTask) -> Statistics | None:
-        """The norm statistics that the task is computed with."""
+        """The norm statistics that a task computes with: its own, or the shared ones."""
         return self.shared if task.statistics is None else task.statistics.values
 
     def view(self, task: StoredTask, *, evict_others: bool = True) -> TaskView:
-        """A kept task, ready to compute; evict_others: see `WeightCache.get`."""
+        """A stored task, ready to compute. evict_others: see `WeightCache.get`."""
         return self._view(task, self.statistics(task), self.weights(task, evict_others))
 
     def view_once(self, task: StoredTask) -> TaskView:
-        """As `view`, but not cached: for going through all tasks, each of which is needed once."""
+        """As `view`, without the cache: for loops over all tasks that need each task only once."""
         return self._view(task, self.statistics(task), self._weights(task))
 
     def weights(self, task: StoredTask, evict_others: bool = True) -> Weights:
-        """The effective weights of a kept task, or a readout's head (f, K) over all its features.
+        """The effective weights of a stored task; of a readout, its head (f, K) over all features.
 
         evict_others: see `WeightCache.get`.
         """
@@ -438,7 +441,7 @@ class Store:
         return self.cache.get(f"task {task.digest.hex()}", make, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
-        """The networks that readouts read: the frozen one if residual, then one per mask."""
+        """The networks whose features a readout uses: frozen if residual, then one per mask."""
         self.catch_up()
         positions = _positions(num_masks, residual)
         first, *others = map(self._network, positions)
@@ -448,7 +451,7 @@ class Store:
 
     @torch.no_grad()
     def equal_mixture(self) -> dict[str, Tensor]:
-        """The weights of all masks with α = 1/N each; {}, the frozen network, without masks."""
+        """The mixture of all N masks with α = 1/N each; without masks {}, the frozen network."""
         bank = self.bank
         if not len(bank):
             return {}
@@ -473,7 +476,7 @@ class Store:
         head = over_features(numbers.numbers[-1], self.rows.projection(readout.projection))
         if len(numbers.parts) > 1:
             return changed | head_weights(backbone, head)
-        return dict(zip(("weight", "bias"), head, strict=False))  # the bias may be missing
+        return dict(zip(("weight", "bias"), head, strict=False))  # without a bias if it has none
 
     def _view(self, task: StoredTask, statistics: Statistics | None, weights: Weights) -> TaskView:
         """A task with its weights, as `_weights` gives them."""
@@ -482,11 +485,11 @@ class Store:
         if not isinstance(readout, Readout):
             view = TaskView(weights, statistics, classes)
             only_head = task.mask is None and [type(part) for part in parts] == [Head]
-            if only_head and task.statistics is None:  # it reads features of the frozen network
+            if only_head and task.statistics is None:  # its features are the frozen network's
                 view = replace(view, feature_keys=(self._feature_key(None),))
             return view
-        # A readout is a sum of networks, each with its part of the head; the first gets the bias.
-        # Networks whose features the head ignores are left out.
+        # The logits of a readout are a sum over networks, each with its own part of the head; the
+        # first network gets the bias. A network whose part of the head is zero is left out.
         positions = _positions(task.num_masks, readout.residual)
         heads = weights["weight"].chunk(len(positions))
         bias = [weights["bias"]] if "bias" in weights else []
@@ -508,7 +511,7 @@ class Store:
         return self.cache.get(f"mask {position}", make)
 
     def _feature_key(self, position: int | None) -> Hashable:
-        """A key of the features under one mask, equal in all stores of the network."""
+        """A key for the features under one mask; it is the same in all stores of this network."""
         mask = None if position is None else self.mask_digest(position)
         gathered = None if self.backbone.pretrained else self.shared
         return mask, None if gathered is None else self.backbone.fingerprint(gathered)
@@ -520,10 +523,10 @@ class Store:
         return self._mask_digests[position]
 
     def check_masks_of(self, task: StoredTask | TaskRow) -> None:
-        """Raises StoreError for a kept task that combines masks which are not there."""
+        """Raises StoreError if a stored task combines masks that the bank does not have."""
         self.catch_up()
         if task.num_masks > len(self._bank):
-            # A commit in memory writes the task's row before it adds the masks: wait for these.
+            # A commit in memory writes the task's row first and then adds the masks: wait for it.
             with self.committing:
                 count = len(self._bank)
             if task.num_masks > count:
@@ -531,5 +534,5 @@ class Store:
 
 
 def _positions(num_masks: int, residual: bool) -> list[int | None]:
-    """The masks that a readout reads features under, in order; None is the frozen network."""
+    """Positions of the masks whose features a readout uses; None is the frozen network."""
     return [*([None] if residual else []), *range(num_masks)]

@@ -1,4 +1,4 @@
-"""Files that hold a store: saved whole or not at all, opened, described and compacted."""
+"""Saves a store to a file (whole or not at all); opens, describes, copies and compacts files."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ from impresslearn.store.store import Store
 from impresslearn.store.tasks import TaskInfo, unknown_task
 
 WeightStorage = Literal["stored", "seed"]
-# Seconds to wait for a process that is just closing or replacing the same file.
+# Seconds to wait for another process that is closing or replacing the same file.
 CLOSING_TIMEOUT = 2.0
 _UNUSED_DOCUMENTS = "DELETE FROM documents WHERE id NOT IN (SELECT form FROM tasks)"
 _FORMER_VERSIONS = """
@@ -55,7 +55,7 @@ _TOTALS = {
     "tasks_bytes": _TASK_BYTES,
     "former_versions_bytes": f"{_TASK_BYTES} IS NULL",
 }
-_replacing = forkable_lock()  # two threads with the old file open would keep each other from it
+_replacing = forkable_lock()  # two threads that open the old file would block each other
 
 
 def open_file(
@@ -68,10 +68,10 @@ def open_file(
     timeout: float = 60.0,
     in_memory: bool = False,
 ) -> tuple[Store, dict[str, Any]]:
-    """A store whose commits go to the file, and the learner's settings as plain values.
+    """Opens a store, whose commits go to the file; returns it with the learner's settings.
 
-    Tasks and masks are read when they are needed. in_memory: everything is read and every page and
-    row checked at once; the file can go.
+    Tasks and masks are read when they are needed. in_memory: read everything and check every page
+    and row at once; the file is not needed afterwards.
     """
     database = Database(path, readonly, timeout)
     try:
@@ -92,7 +92,7 @@ def open_file(
                 for (key,) in database.rows(f"SELECT {column} FROM {table}"):
                     database.content(table, key)
             with database.transaction():
-                database.write("DELETE FROM tensors")  # the network has them
+                database.write("DELETE FROM tensors")  # now in the network
         return store, head["settings"]
     except BaseException:
         database.close()
@@ -110,8 +110,8 @@ def save_file(
 ) -> None:
     """Writes everything that a store holds to one new file, whole or not at all.
 
-    - settings: of the learner, as plain values.
-    - path, weights, overwrite, names, errors: as in `ImpressLearner.save`, whose tasks are `names`.
+    - settings: the learner's settings as plain values.
+    - path, weights, overwrite: as in `ImpressLearner.save`; names: its `tasks`. So are errors.
     """
     check_choice("weights", weights, get_args(WeightStorage))
     if weights == "seed" and (store.backbone.spec is None or store.backbone.pretrained):
@@ -136,10 +136,10 @@ def save_file(
     with copy.transaction():
         store.write_masks(rows)
         if chosen is not None:
-            # Deletes all other tasks, and the masks and projections behind the last one needed.
+            # Delete all other tasks, and the masks and projections after the last one needed.
             rows.remove_tasks(set(task_names(copy)) - set(chosen))
             copy.write(_UNUSED_DOCUMENTS)
-        if chosen:  # without any task it is a base for tasks to come, with all masks
+        if chosen:  # a store without tasks keeps all masks, for tasks to come
             (needed,) = copy.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
             copy.write("DELETE FROM masks WHERE position >= ?", needed)
             unneeded = "SELECT min(number) FROM projections WHERE num_masks > ?"
@@ -154,7 +154,7 @@ def save_file(
 
 
 def describe_store(path: str | os.PathLike) -> dict[str, Any]:
-    """What `impresslearn info` prints: network, settings, counts, and where the bytes are."""
+    """What `impresslearn info` prints: network, settings, counts, and the bytes of each part."""
     with closing(Database(path, readonly=True)) as database:
         totals = {name: int(database.rows(sql)[0][0] or 0) for name, sql in _TOTALS.items()}
         head = json.loads(database.content("meta", "head"))
@@ -163,7 +163,7 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[TaskInfo]:
-    """The tasks of a store, or the versions of one, without its network.
+    """The tasks of a store, or the versions of one task. Does not load the network.
 
     Raises UnknownTaskError for an unknown name, and StoreError for a damaged row.
     """
@@ -179,7 +179,7 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[Tas
 
 
 def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str, list[str]]:
-    """Names of tasks that only one of two stores has, or whose present numbers differ."""
+    """Names of tasks that only one of two stores has, or whose current versions differ."""
     found = []
     for path in (first, second):
         with closing(Database(path, readonly=True)) as database:
@@ -198,8 +198,8 @@ def backup_store(
 ) -> None:
     """Copies a store to a new file, whole or not at all, while others may use and change it.
 
-    Putting a copy back is a backup in the other direction with `overwrite`. Raises InputError for a
-    place that is taken, and StoreError where the copy cannot be written or the old file is open.
+    To restore a store, copy the backup over it with `overwrite`. Raises InputError if the new file
+    exists, and StoreError if it cannot be written or an old file to overwrite is open.
     """
     place = check_place(copy)
     if overwrite and place.exists() and os.path.samefile(path, place):
@@ -209,7 +209,7 @@ def backup_store(
 
 
 def _write(database: Database, path: str | os.PathLike, place: Path, overwrite: bool) -> None:
-    """Copies a database to a file, which takes its place once nobody has the old file open."""
+    """Copies a database to a new file at `path`, once nobody has an old file there open."""
     try:
         if place.exists() and not overwrite:
             raise FileExistsError
@@ -217,7 +217,7 @@ def _write(database: Database, path: str | os.PathLike, place: Path, overwrite: 
             with closing(sqlite3.connect(temporary)) as connection:
                 database.copy_to(connection)
             stack.enter_context(_replacing)
-            stack.enter_context(_closed_old_file(path, place))  # until the new one is in place
+            stack.enter_context(_closed_old_file(path, place))  # until it is replaced
     except FileExistsError as error:
         advice = "exists already; choose another name, or overwrite=True (--overwrite)"
         if error.args:  # by `new_file`
@@ -232,12 +232,12 @@ def _write(database: Database, path: str | os.PathLike, place: Path, overwrite: 
 def compact_store(
     path: str | os.PathLike, timeout: float = 60.0, versions: int | None = None
 ) -> tuple[int, int]:
-    """Gives back the room of removed tasks. Returns the file's bytes before and after.
+    """Frees the space of removed tasks. Returns the file's size in bytes before and after.
 
-    - versions: how many versions of a task are kept, the present one among them; None for all.
+    - versions: how many versions of each task to keep, counting the current one; None for all.
 
-    Raises StoreError while another process has the file open, and without room for about twice the
-    size of the file, which SQLite needs for a while.
+    Raises StoreError while another process has the file open, and if the disk has no room for the
+    temporary copies that SQLite needs, about twice the size of the file.
     """
     with closing(Database(path, timeout=timeout)) as database:
         before = os.path.getsize(path)
@@ -251,9 +251,9 @@ def compact_store(
 
 @contextmanager
 def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
-    """Makes sure that nobody has the old file open and that no log of it is left.
+    """Makes sure that nobody has the old file open and that its log is gone.
 
-    SQLite would apply an old log to the new file. Raises StoreError while somebody has it open.
+    SQLite would apply an old log to the new file. Raises StoreError while the old file is open.
     """
     if not place.exists():
         for suffix in ("-wal", "-journal", "-shm"):
@@ -266,6 +266,6 @@ def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
             old.execute("PRAGMA journal_mode = DELETE").fetchone()
             old.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
-            if "locked" in str(error):  # any other file that is in the way has no log
+            if "locked" in str(error):  # a file of another kind has no log
                 raise StoreBusyError(f"{path} is open elsewhere; close it there first") from None
         yield

@@ -1,11 +1,10 @@
-"""A shortlist of the tasks that inputs may belong to, for stores of very many tasks.
+"""`TaskIndex` finds the tasks that inputs most likely belong to, in stores of very many tasks.
 
-Over a pretrained network every task knows the means of its classes, in coordinates of features that
-all tasks share (`FeatureSpace`). The index holds these means in one table, in the coordinates in
-which inputs differ most. Only the tasks whose means are nearest to some inputs are judged in full.
-
-The table is a file beside the store, mapped into memory: a server of 100,000 tasks holds only their
-names and the rows that are not in the file yet.
+Over a pretrained network, every task stores the means of its classes, in coordinates of features
+that all tasks share (`FeatureSpace`). The index collects these means in one table, reduced to the
+coordinates in which inputs differ most. Task inference then compares inputs in full only with the
+tasks that have the nearest means. The table is a file beside the store, mapped into memory. So a
+server with 100,000 tasks holds in memory only their names, and rows that are not in the file yet.
 """
 
 import hashlib
@@ -31,23 +30,23 @@ from impresslearn.inference.feature_scores import (
 )
 from impresslearn.kernels.compiling import forkable_lock
 
-MANY_TASKS = 256  # fewer are judged one by one
-SHORTLIST, SHORTLIST_OF_ONE = 64, 16  # tasks for a batch, and for each input one by one
+MANY_TASKS = 256  # with fewer tasks, inputs are compared with every task in full
+SHORTLIST, SHORTLIST_OF_ONE = 64, 16  # tasks on the shortlist of a batch, and of a single input
 COORDINATES = 64
-INPUTS, TASKS = 16, 4096  # at a time: 10 MB of means, 6 MB of distances to 100,000 tasks
+INPUTS, TASKS = 16, 4096  # in one step: 10 MB of means, 6 MB of distances to 100,000 tasks
 AT_ONCE = 2048  # new tasks whose means are added together
-WORTH_WRITING = 1000  # tasks that have come or gone, after which the file is written anew
-DIGEST_BYTES = 16  # at the end of the file, of the table before it
+WORTH_WRITING = 1000  # added or removed tasks after which the file is written anew
+DIGEST_BYTES = 16  # the digest of the table, at the end of the file
 # A row of the table: the checksum of a task's row in the store, and the mean of one of its classes.
 ROW = np.dtype([("task", "<u8"), ("mean", "<f2", (COORDINATES,))])
 
 
 class _Means:
-    """The class means of tasks: some rows of the table, task after task; `tasks`: checksums."""
+    """The class means of some tasks: rows of the table, task by task. tasks: their checksums."""
 
     def __init__(self, rows: np.ndarray, mapped: mmap.mmap | None = None) -> None:
         checksums, means = rows["task"], rows["mean"]
-        starts = np.flatnonzero(np.diff(checksums, prepend=~checksums[:1]))  # row 0 begins one
+        starts = np.flatnonzero(np.diff(checksums, prepend=~checksums[:1]))  # row 0 starts a task
         self.rows, self._mapped = rows, mapped
         self.tasks, self._bounds = checksums[starts], np.append(starts, len(rows))
         self._squares = np.einsum("md,md->m", means, means, dtype=np.float32)
@@ -59,20 +58,20 @@ class _Means:
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Some tasks at a time: their places in `tasks`, and the bounds of their rows."""
+        """Yields parts of the tasks: their places in `tasks`, and the bounds of their rows."""
         for first in range(0, len(self.tasks), TASKS):
             yield slice(first, first + TASKS), self._bounds[first : first + TASKS + 1]
             self._release()
 
     def nearest(self, points: np.ndarray) -> np.ndarray:
-        """(T, n): the squared distance of each input to the nearest mean of each task.
+        """The squared distances (T, n) of each input to the nearest mean of each task.
 
-        The squared length of the input is left out, as it is the same for all tasks.
+        They leave out the input's squared length, which is the same for all tasks.
         """
         nearest = np.empty((len(self.tasks), len(points)), np.float32)
         for places, bounds in self.parts():
             rows = slice(bounds[0], bounds[-1])
-            # torch converts numbers of 16 bits faster than NumPy.
+            # torch converts float16 faster than NumPy does.
             means = torch.from_numpy(self.rows["mean"][rows, : points.shape[1]]).float().numpy()
             away = self._squares[rows, None] - 2 * (means @ points.T)
             nearest[places] = np.minimum.reduceat(away, bounds[:-1] - bounds[0], axis=0)
@@ -82,8 +81,8 @@ class _Means:
 class TaskIndex:
     """The class means of a store's tasks, brought up to date before each shortlist.
 
-    A store in a file has its index beside it, in NAME.index, if that can be written. The index only
-    copies what the tasks know.
+    A store in a file has its index beside it in NAME.index, if that can be written. The index can
+    always be made again, because it only copies the profiles of the tasks.
     """
 
     def __init__(self, store: Any) -> None:
@@ -92,8 +91,8 @@ class TaskIndex:
         self._state: object = None
         path = store.database.path
         self._path = None if path is None else Path(f"{path}.index")
-        self._filed = self._recent = _Means(np.empty(0, ROW))  # in the file, and not in it yet
-        self._names: list[str | None] = []  # of each task in both; None for a removed one
+        self._filed = self._recent = _Means(np.empty(0, ROW))  # rows in the file, and not yet in it
+        self._names: list[str | None] = []  # the name of each task; None for a removed task
         self._gone: list[int] = []  # the places of the removed tasks
         self._unplaced: dict[int, str] = {}  # checksum and name of tasks without class means
 
@@ -101,12 +100,12 @@ class TaskIndex:
     def shortlist(
         self, inputs: Tensor | Inputs, one_by_one: bool = False
     ) -> tuple[list[str], Tensor | Inputs] | None:
-        """The names of the likeliest tasks, and the inputs (n, ...) with their features.
+        """The names of the most likely tasks, and the inputs (n, ...) with their features.
 
-        one_by_one: whether each input may be of a different task.
+        one_by_one: whether each input may belong to a different task.
 
-        Tasks without class means, such as tasks of few examples, are always among them. None if the
-        store has few tasks in all, or many without class means.
+        The names always include tasks without class means, such as tasks with few examples. None if
+        the store has few tasks, or many tasks without class means.
         """
         store = self._store
         space = store.space
@@ -126,7 +125,7 @@ class TaskIndex:
         return names, inputs
 
     def _nearest_tasks(self, points: np.ndarray, one_by_one: bool) -> np.ndarray:
-        """The places of the likeliest tasks of inputs in coordinates (n, d)."""
+        """The places of the tasks most likely for inputs, which are points (n, d)."""
         places, total = [], np.zeros(len(self._names), np.float32)
         for begin in range(0, len(points), INPUTS):
             batch = points[begin : begin + INPUTS]
@@ -141,11 +140,11 @@ class TaskIndex:
         return np.unique(np.concatenate(places))
 
     def _axes(self, space: FeatureSpace) -> Tensor:
-        """The coordinates in which inputs differ most, compared with inputs of one class."""
+        """The coordinates with the most spread of all inputs relative to inputs of one class."""
         return space.variances.argsort(descending=True)[:COORDINATES]
 
     def _catch_up(self, space: FeatureSpace) -> bool:
-        """Adds new tasks and drops removed ones; returns False for too many without means."""
+        """Adds new tasks and drops removed tasks; False if too many tasks have no means."""
         database = self._store.database
         state = database.generation()
         if state is not None and state == self._state:
@@ -166,7 +165,7 @@ class TaskIndex:
             self._write(names, max(WORTH_WRITING, len(self._filed.tasks) // 8))
         if len(self._unplaced) > SHORTLIST:
             return False
-        # The last tasks of many new ones are written too.
+        # If there are many new tasks, the last of them are written too.
         self._write(names, 1 if len(unknown) >= WORTH_WRITING else WORTH_WRITING)
         self._names = [names.get(key) for key in self._checksums()]
         self._gone = [place for place, name in enumerate(self._names) if name is None]
@@ -174,11 +173,11 @@ class TaskIndex:
         return True
 
     def _checksums(self) -> list[int]:
-        """The checksums of all tasks, first of those in the file."""
+        """The checksums of all tasks, beginning with the tasks in the file."""
         return self._filed.tasks.tolist() + self._recent.tasks.tolist()
 
     def _rows_of(self, key: int, name: str, space: FeatureSpace) -> np.ndarray:
-        """The rows of a task; none where it does not know its means."""
+        """The rows of a task; no rows if it has no class means."""
         check_wanted()
         store = self._store
         task = store.tasks.stored(name)
@@ -193,12 +192,12 @@ class TaskIndex:
         return rows
 
     def _read(self) -> None:
-        """Takes the index beside the store, if there is one that can be read."""
+        """Reads the index beside the store, if there is one and it is valid."""
         if self._path is None:
             return
         with suppress(OSError, ValueError):  # ValueError: its length is wrong
             with open(self._path, "rb") as file:
-                # Not read-only, because torch warns of arrays that cannot be written.
+                # Copy-on-write, because torch warns about read-only arrays.
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
             table = memoryview(mapped)[:-DIGEST_BYTES]
             digest = hashlib.blake2b(table, digest_size=DIGEST_BYTES)
@@ -207,7 +206,7 @@ class TaskIndex:
                 self._recent = _Means(np.empty(0, ROW))
 
     def _write(self, names: Mapping[int, str], least: int) -> None:
-        """Tries to write the index beside the store, if `least` tasks or more came or went."""
+        """Tries to write the index, if at least `least` tasks were added or removed."""
         present = np.fromiter(names, np.uint64, len(names))
         is_gone = np.isin(self._filed.tasks, present, invert=True)
         changes = len(self._recent.tasks) + np.count_nonzero(is_gone)

@@ -1,7 +1,7 @@
 """A task as a store keeps it: its training, its parts, their bytes, and the row that holds them.
 
-A row carries 64 bits of BLAKE2b over its content, checked when it is decoded: a damaged page
-gives an error, never other numbers. Shapes come from the network, not from the row.
+A row has a checksum (8 bytes of BLAKE2b), which is compared when the row is read: a damaged page
+gives an error, never wrong numbers. Shapes come from the network, not from the row.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.store.database import checksum
 
 ROLES = ("basis", "learned")
-# An unknown name is compared with this many names at most, as each comparison takes 20 µs.
+# An unknown name is compared with at most this number of names; each comparison takes 20 µs.
 COMPARED_NAMES = 40
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """The training behind a task.
+    """The data and results of training a task, from which its row is made.
 
-    - phase: holds the norm statistics that were gathered.
-    - features: (n, f) of the examples, which a readout was fitted to.
-    - profile_bytes: of what the task knows of its inputs' features, at most.
+    - phase: has the norm statistics that training gathered.
+    - features: features (n, f) of the examples if a readout was fitted to them, else None.
+    - profile_bytes: the most bytes that a profile of features may take.
     """
 
     examples: Examples | StreamedExamples
@@ -56,16 +56,16 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """The public summary of a task, as `tasks_` gives it.
+    """The public summary of a task, a value of `tasks_`.
 
     - role: "basis" (owns a mask of the bank) or "learned" (has coefficients only).
     - classes: its labels, in the order of its outputs.
-    - num_masks: the number of masks, from the start of the bank, that it needs.
+    - num_masks: how many masks it needs, counted from the start of the bank.
     - bytes: size of all that only this task needs, without its name, history and index in a store.
-    - breakdown: the bytes of the mask (coded), coefficients, norm statistics, labels, and the
-      profile that task inference recognises the task by.
-    - history: how it was learned ("recipe", "metrics", "created_at"); not needed to predict.
-    - version: 1, and one more with every update.
+    - breakdown: bytes by part: its mask (coded), coefficients, norm statistics, labels, and the
+      profile by which task inference recognises the task.
+    - history: how it was learned ("recipe", "metrics", "created_at"); predictions do not need it.
+    - version: 1 at first; each update adds 1.
     """
 
     name: str
@@ -80,12 +80,12 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class StoredTask(TaskInfo):
-    """A task as it is kept: everything that is needed to predict with it.
+    """A stored task, decoded: everything that is needed to predict with it.
 
-    - mask: the name of a basis task's own mask.
+    - mask: the name of a basis task's own mask; None for a learned task.
     - coefficients: None for a basis task without a head.
-    - encoded_profile: its profile as a store keeps it, and the kind of it.
-    - digest: of everything in its row.
+    - encoded_profile: its profile as the store keeps it, and the kind of the profile.
+    - digest: the checksum of its row.
     """
 
     mask: str | None = None
@@ -96,12 +96,12 @@ class StoredTask(TaskInfo):
 
     @property
     def parts(self) -> tuple[Parametrisation, ...]:
-        """What its coefficients are numbers of."""
+        """The parametrisations that its coefficients belong to."""
         return () if self.coefficients is None else self.coefficients.parts
 
     @cached_property
     def profile(self) -> TaskProfile | FeatureProfile | None:
-        """How it recognises its own inputs, which predictions do not need."""
+        """The profile by which it recognises its own inputs; predictions do not need it."""
         content, kind = self.encoded_profile
         if content is None:
             return None
@@ -116,11 +116,11 @@ class StoredTask(TaskInfo):
 
 @dataclass(frozen=True)
 class TaskRow:
-    """A task as a store keeps it; also what travels from one store to another.
+    """A task in encoded form, as a store keeps it and as it is sent to another store.
 
     - form: JSON that many tasks share: classes, parametrisations, precision, recipe.
-    - coefficients, statistics, profile: bytes, or None where the task has none.
-    - history: JSON of this task alone.
+    - coefficients, statistics, profile: bytes, or None if the task has none.
+    - history: JSON that only this task has.
     """
 
     name: str
@@ -135,11 +135,11 @@ class TaskRow:
 
     @cached_property
     def parsed_form(self) -> dict[str, Any]:
-        """The values of `form`; not to be changed."""
+        """The values of `form`; do not change them."""
         return json.loads(self.form)
 
     def same_numbers(self, other: TaskRow) -> bool:
-        """Whether another row predicts the same: all is equal but version and history."""
+        """Whether another row predicts the same: all but version and history is equal."""
         return replace(self, version=other.version, history=other.history) == other
 
     def info(self) -> TaskInfo:
@@ -175,7 +175,7 @@ class TaskRow:
 
     @cached_property
     def checksum(self) -> bytes:
-        """Of everything that the row holds."""
+        """The checksum of everything in the row."""
         about = (self.name, str(self.version), self.mask or "", str(self.num_masks))
         texts = (*about, self.form, self.history)
         return checksum(*texts, self.coefficients, self.statistics, self.profile)
@@ -192,14 +192,11 @@ def task_row(
     mask: str | None = None,
     mask_bytes: int = 0,
 ) -> TaskRow:
-    """A learned task as a row, as yet without its norm statistics and its profile.
-
-    mask_bytes: the coded size of the task's mask.
-    """
+    """A task's row, without norm statistics and profile. mask_bytes: the coded size of its mask."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     recipe, metrics = dict(how_learned), dict(run.metrics)
     for shared in ("columns", "pixels", "shape"):
-        if shared in metrics:  # the tasks of a store share them, and their recipe is kept once
+        if shared in metrics:  # put into the form, which the tasks of a store share
             recipe[shared] = metrics.pop(shared)
     history: dict[str, Any] = {"metrics": metrics, "created_at": now}
     if mask is not None:
@@ -220,7 +217,7 @@ def task_row(
 
 
 def decode_task(row: TaskRow, backbone: Backbone) -> StoredTask:
-    """The task of a row. Raises as `Database.decoding` for a row of another network."""
+    """Decodes a row. If it belongs to another network, raises what `Database.decoding` catches."""
     info, form = row.info(), row.parsed_form
     coefficients = statistics = None
     if row.coefficients is not None:
@@ -248,19 +245,19 @@ def to_json(value: Any) -> str:
 
 
 def check_new_name(name: str, known: Collection[str]) -> None:
-    """Raises InputError unless `name` can be a task's and is none of the known ones."""
+    """Raises InputError unless `name` is a valid task name and no known task has it."""
     if check_name(name) in known:
         raise name_taken(name)
 
 
 def name_taken(name: str) -> InputError:
-    """The error for a new task of a name that another task has."""
+    """The error for a new task whose name another task has."""
     line = "was learned already; choose another name, or update or remove it"
     return InputError(f"task {name!r} {line}")
 
 
 def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
-    """The task of that name. Raises UnknownTaskError, naming the closest known tasks."""
+    """The task with this name. Raises UnknownTaskError, which names the closest known tasks."""
     if name not in known:
         raise unknown_task(name, known)
     return known[name]
@@ -269,9 +266,9 @@ def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
 def unknown_task(
     name: object, known: Collection[str], count: int | None = None
 ) -> UnknownTaskError:
-    """The error for a name that is not among the known tasks, naming the closest of them.
+    """The error for a name that no task has; it names the closest known tasks.
 
-    count: of all tasks, where these are only some of them.
+    count: the number of all tasks, if `known` is only some of them.
     """
     if not known:
         return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")
@@ -285,9 +282,9 @@ def unknown_task(
 
 
 def label_map_bytes(classes: tuple[Label, ...]) -> int:
-    """Bytes of a label map: 2 for the number of classes, and the labels unless they are 0..K-1.
+    """Bytes of a label map: 2 for the number of classes, plus the labels unless they are 0..K-1.
 
-    A store writes it as text, but once for all tasks that have the same.
+    A store writes the map as text, once for all tasks with equal maps.
     """
     if classes == tuple(range(len(classes))):
         return 2

@@ -1,7 +1,7 @@
 """Streams of tasks: the standard ones and your own.
 
-A stream is a sequence of tasks. A task has a name, classes, and train, validation and test
-examples that are made when you ask for them.
+A stream is a sequence of tasks. A task has a name, classes, and training and test examples, which
+are made when you ask for them.
 """
 
 from impresslearn.streams.custom import from_arrays as from_arrays

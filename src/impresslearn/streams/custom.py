@@ -1,4 +1,4 @@
-"""Streams of a user's data."""
+"""`from_arrays`: makes a stream of the user's data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,9 +15,9 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
     """A stream of data in memory, checked and converted at once.
 
     - tasks: task name -> (train, test), in the order of the mapping; each part is anything that
-      `as_examples` takes, such as the path of an image folder. Data that are too many to be held
-      at once are for `Task`, which makes them at each access
-    - name: of the stream
+      `as_examples` takes, such as the path of an image folder. If all tasks together do not fit in
+      memory, make a `Stream` of `Task` objects, which load their data at each access
+    - name: the name of the stream, default "own"
     """
     check_mapping("tasks", tasks, "{name: (train, test)}")
     made = []

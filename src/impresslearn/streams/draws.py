@@ -1,4 +1,4 @@
-"""Draws everything random about a stream from an explicit seed."""
+"""Draws everything that is random in a stream, from an explicit seed."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -9,25 +9,25 @@ from impresslearn.checks import check_integer
 from impresslearn.errors import InputError
 
 T = TypeVar("T")
-# Each purpose has its own generator, so that asking for fewer training images does not change the
-# angles. A generator depends on the place of its purpose here: append, never reorder.
+# Each purpose has its own generator, so that, for example, a smaller training set does not change
+# the angles. A generator depends on the position of its purpose here: append, never reorder.
 PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size", "customer")
 
 
 def seeded(seed: int, purpose: str, *keys: int) -> np.random.RandomState:
-    """The generator for one purpose (of `PURPOSES`); seed: 0 to 2**32 - 1."""
+    """The generator for a purpose in `PURPOSES`. seed: from 0 to 2**32 - 1."""
     check_integer("seed", seed, 0, 2**32)
-    # The draws of RandomState, unlike default_rng, never change between versions (NEP 19).
+    # RandomState's draws never change between versions; default_rng's may (NEP 19).
     return np.random.RandomState([int(seed), PURPOSES.index(purpose), *keys])
 
 
 def draw_angles(
     tasks: int, seed: int, angles: Sequence[int] | None = None, spread: bool = False
 ) -> tuple[int, ...]:
-    """Distinct integer angles from 0 to 359 degrees: `angles`, or the first `tasks` drawn.
+    """Distinct integer angles from 0 to 359 degrees: `angles` if given, else `tasks` drawn ones.
 
-    - spread: each angle is as far as possible from all before it, ties at random; then 2^k angles
-      are at least 360 // 2^k degrees apart: 45 for up to 8 tasks, 22 for up to 16, 11 for up to 32
+    - spread: whether each angle is drawn as far as possible from all earlier angles. Then 2^k
+      angles are at least 360 // 2^k degrees apart: 45 for 8 tasks, 22 for 16, 11 for 32
     """
     if angles is not None:
         given = tuple(check_integer("an angle (degrees)", angle, 0, 360) for angle in angles)
@@ -53,8 +53,8 @@ def draw_class_groups(
 ) -> list[tuple[T, ...]]:
     """Disjoint groups of `per_task` classes in a seeded order.
 
-    - tasks: number of groups; None uses all classes
-    - order: positions of classes to take in place of a seeded order
+    - tasks: the number of groups; None to use all classes
+    - order: the positions of the classes to use, in place of a seeded order
     """
     check_integer("classes_per_task", per_task, 1)
     if order is None:
@@ -74,7 +74,7 @@ def draw_class_groups(
 def stratified_sample(
     labels: np.ndarray, count: int, generator: np.random.RandomState
 ) -> np.ndarray:
-    """Sorted positions (count,) of examples, each class in proportion by largest remainders."""
+    """Sorted positions (count,), with classes in proportion, rounded by largest remainders."""
     values, sizes = np.unique(labels, return_counts=True)
     quotas = sizes * (count / max(len(labels), 1))
     taken = np.floor(quotas).astype(np.int64)
@@ -89,7 +89,7 @@ def stratified_sample(
 def hold_out(
     labels: np.ndarray, fraction: float, seed: int, purpose: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted positions (left, held out), a fraction of the n labels, stratified by class."""
+    """Sorted positions (left, held out); a fraction is held out, stratified by class."""
     count = round(fraction * len(labels))
     if not 0 < count < len(labels):
         line = f"{purpose}={fraction} of {len(labels)} examples is {count}"

@@ -1,6 +1,6 @@
-"""Images held once as uint8, and the transforms by which tasks make their tensors from them.
+"""Images, held once as uint8 for all tasks, and transforms that make each task's inputs from them.
 
-Transforms take and return (n, c, h, w) on any device, and leave their argument alone.
+Transforms take and return tensors (n, c, h, w) on any device, and do not change their argument.
 """
 
 from __future__ import annotations
@@ -60,41 +60,41 @@ def image_task(
     transform: Transform | None = None,
     augment: Augmentation | None = None,
 ) -> Task:
-    """A task over two splits; only training examples are augmented."""
+    """A task from a training and a test split; only training examples are augmented."""
     load_train = partial(train.examples, transform, augment)
     load_test = partial(test.examples, transform)
     return Task(name, classes_of(train.labels), load_train, load_test, settings=settings)
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
-    """The images turned counter-clockwise about their centre, with bilinear interpolation.
+    """Rotates images counter-clockwise about their centre, with bilinear interpolation.
 
-    Corners that come in are 0. 90 degrees are `torch.rot90(images, 1, (-2, -1))` up to rounding.
+    Corners are filled with 0. 90 degrees give `torch.rot90(images, 1, (-2, -1))` up to rounding.
     """
     count, channels, height, width = images.shape
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    # Normalised coordinates run from -1 to 1 on both axes, whatever the aspect ratio. In float64 a
-    # quarter turn lands on the pixels.
+    # Coordinates run from -1 to 1 on both axes, whatever the aspect ratio. In float64 a quarter
+    # turn maps pixels exactly to pixels.
     theta = torch.tensor(
         [[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]],
         dtype=torch.float64,
     )
     grid = F.affine_grid(theta[None], [1, 1, height, width], align_corners=False).to(images)
-    # One grid serves all images if they are laid out as the channels of a single image.
+    # Treat all images as channels of a single image, so that one grid is enough.
     planes = images.reshape(1, count * channels, height, width)
     return F.grid_sample(planes, grid, align_corners=False).reshape(images.shape)
 
 
 def permute_pixels(images: Tensor, order: Tensor) -> Tensor:
-    """The images with pixel `order[j]` at place j (row by row), the same in every channel."""
+    """Moves pixel `order[j]` to place j (counted row by row), in every channel alike."""
     return images.flatten(-2).index_select(-1, order.to(images.device)).reshape(images.shape)
 
 
 def flip_and_shift(batch: Tensor, generator: torch.Generator, pixels: int = 4) -> Tensor:
-    """Mirrors each image left to right with chance 1/2 and shifts it, as pad and random crop do.
+    """Flips each image left to right with probability 1/2, and shifts it by up to `pixels`.
 
-    - batch: (n, c, h, w), larger than `pixels`; a shift brings in the reflected border
-    - generator: draws on its own device
+    - batch: (n, c, h, w), larger than `pixels`; the image is reflected at its border
+    - generator: the source of randomness, on any device
     - pixels: the largest shift in each direction
     """
     count, _, height, width = batch.shape
@@ -104,9 +104,9 @@ def flip_and_shift(batch: Tensor, generator: torch.Generator, pixels: int = 4) -
     mirror = torch.randint(0, 2, (count, 1), generator=generator, device=source)
     shifts, mirror = shifts.to(batch.device), mirror.to(batch.device)
     padded = F.pad(batch, (pixels,) * 4, mode="reflect")
-    # A view of every crop, (n, c, 2 * pixels + 1, 2 * pixels + 1, h, w): nothing is copied yet.
+    # A view of all crops (n, c, 2 * pixels + 1, 2 * pixels + 1, h, w); it copies nothing.
     crops = padded.unfold(2, height, 1).unfold(3, width, 1)
     rows, columns = shifts[:, :, 0] + pixels
     moved = crops[torch.arange(count, device=batch.device), :, rows, columns]
-    # Mirrored after the crop: the other order would turn the sideways shifts round.
+    # Flip after the crop: a flip before it would reverse the sideways shifts.
     return torch.where(mirror[:, :, None, None].bool(), moved.flip(-1), moved)

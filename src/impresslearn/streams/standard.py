@@ -20,7 +20,7 @@ from impresslearn.streams.pixels import Pixels, flip_and_shift, image_task, perm
 from impresslearn.streams.stream import Stream
 from impresslearn.streams.torchvision import channels_first, load_images
 
-# Mean and standard deviation of pixels in [0, 1]: of all digits, and of the training images.
+# Mean and standard deviation of pixels in [0, 1], over all digits and over MNIST's training images.
 DIGITS_MEAN, DIGITS_STD = (0.3053,), (0.3761,)
 MNIST_MEAN, MNIST_STD = (0.1307,), (0.3081,)
 CIFAR_MEAN, CIFAR_STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
@@ -33,14 +33,14 @@ Splits = tuple[Pixels, Pixels]  # training and test images
 
 @clear_calls
 def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None = None) -> Stream:
-    """Each task shows all small digits turned counter-clockwise by one angle.
+    """Each task has all small digits, rotated counter-clockwise by another angle.
 
-    - tasks: 1 to 360. Their angles are spread over the circle, at least 22 degrees apart for up to
-      16 tasks and 11 for up to 32, because task inference confuses nearly equal angles.
-    - seed: of the angles and the split; a quarter of the digits, stratified, is the test set.
+    - tasks: 1 to 360, default 15. Their angles are spread over the circle, because task inference
+      confuses similar angles: at least 22 degrees apart for up to 16 tasks, 11 for up to 32.
+    - seed: the seed of the angles and the split; a stratified quarter of the digits is test data.
     - angles: integers from 0 to 359 in place of drawn angles; `tasks` is then not used.
 
-    Inputs are (n, 1, 8, 8), scaled to [0, 1], turned with black corners, then normalised; labels
+    Inputs are (n, 1, 8, 8), scaled to [0, 1], rotated with black corners, then normalised. Labels
     are 0 to 9.
     """
     chosen = draw_angles(tasks, seed, angles, spread=True)
@@ -49,12 +49,12 @@ def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None 
 
 @clear_calls
 def permuted_digits(tasks: int = 15, seed: int = 0) -> Stream:
-    """Each task shows all small digits with their 64 pixels in a random order.
+    """Each task has all small digits, with their 64 pixels in a random order.
 
-    - tasks: at least 1.
-    - seed: of the split and the orders; the order of task i depends on (seed, i) only.
+    - tasks: at least 1, default 15.
+    - seed: the seed of the split and the orders; the order of task i depends only on (seed, i).
 
-    `rotated_digits` describes the inputs and labels.
+    Inputs and labels are as in `rotated_digits`.
     """
     check_integer("tasks", tasks, 1)
     return _permuted("permuted_digits", _digits(seed), tasks, seed)
@@ -68,16 +68,16 @@ def rotated_mnist(
     download: bool = True,
     angles: Sequence[int] | None = None,
 ) -> Stream:
-    """Each task shows all of MNIST turned counter-clockwise by one angle.
+    """Each task has all of MNIST, rotated counter-clockwise by another angle.
 
-    - tasks: 1 to 360. Their angles are drawn uniformly, as in the paper, so two tasks may lie one
-      degree apart.
-    - seed: of the angles.
-    - root: the folder of the data in torchvision's layout, ROOT/MNIST/raw.
-    - download: whether to fetch missing data.
+    - tasks: 1 to 360, default 20. Their angles are drawn uniformly, as in the paper, so the angles
+      of two tasks may differ by only one degree.
+    - seed: the seed of the angles.
+    - root: the folder of the data, in torchvision's layout: ROOT/MNIST/raw.
+    - download: whether to download missing data, default True.
     - angles: as in `rotated_digits`.
 
-    Inputs are (n, 1, 28, 28), turned with black corners, then normalised; labels are 0 to 9.
+    Inputs are (n, 1, 28, 28), rotated with black corners, then normalised. Labels are 0 to 9.
     """
     chosen = draw_angles(tasks, seed, angles)
     return _rotated("rotated_mnist", mnist_splits(root, download), chosen)
@@ -87,11 +87,11 @@ def rotated_mnist(
 def permuted_mnist(
     tasks: int = 110, seed: int = 0, root: str | Path = "data", download: bool = True
 ) -> Stream:
-    """Each task, the first included, shows all of MNIST with its 784 pixels in a random order.
+    """Each task, including the first, has all of MNIST with its 784 pixels in a random order.
 
-    - tasks: at least 1.
-    - seed: of the orders; the order of task i depends on (seed, i) only.
-    - root, download: as in `rotated_mnist`, whose inputs and labels it has.
+    - tasks: at least 1, default 110.
+    - seed: the seed of the orders; the order of task i depends only on (seed, i).
+    - root, download: as in `rotated_mnist`; so are inputs (not rotated) and labels.
     """
     check_integer("tasks", tasks, 1)
     return _permuted("permuted_mnist", mnist_splits(root, download), tasks, seed)
@@ -110,29 +110,29 @@ def split_cifar100(
     mean: Sequence[float] = CIFAR_MEAN,
     std: Sequence[float] = CIFAR_STD,
 ) -> Stream:
-    """CIFAR-100 cut into tasks "cifar100-00", ... with no class in two tasks.
+    """CIFAR-100 split into tasks "cifar100-00", ..., which have no class in common.
 
-    - tasks, classes_per_task: together at most 100 classes.
-    - seed: of the order of the classes.
-    - root: the folder of the data in torchvision's layout, ROOT/cifar-100-python.
-    - download: whether to fetch missing data.
-    - augment: whether training batches are mirrored at random and shifted by up to 4 pixels.
+    - tasks, classes_per_task: default 20 and 5; at most 100 classes in all.
+    - seed: the seed of the order of the classes.
+    - root: the folder of the data, in torchvision's layout: ROOT/cifar-100-python.
+    - download: whether to download missing data, default True.
+    - augment: whether training images are flipped at random and shifted by up to 4 pixels.
     - subset: read ROOT/cifar100-subset.npz instead, with train_images (n, 32, 32, 3) uint8,
       train_labels (n,), test_images, test_labels and class_names. Accuracies on a subset are not
       accuracies on CIFAR-100.
     - classes: positions in the alphabetical list of classes, in place of a seeded order of all.
-    - mean, std: normalise by these, one number or one per channel; set them for a pretrained
-      network.
+    - mean, std: pixels are normalised by these, one number or one per channel. For a pretrained
+      network, use the numbers that it was trained with.
 
-    Inputs are (n, 3, 32, 32), normalised; labels are the class names. `task.settings["classes"]`
-    has the classes in the order drawn.
+    Inputs are (n, 3, 32, 32), normalised. Labels are the class names. `task.settings["classes"]`
+    has the classes in the order in which they were drawn.
     """
-    # Settings are checked before anything is read: the order does not depend on the names.
+    # Settings are checked before data are read, as the order does not depend on class names.
     preprocessing = Preprocessing(mean=mean, std=std)
     groups = draw_class_groups(range(100), tasks, classes_per_task, seed, classes)
     splits = _cifar_subset(Path(root)) if subset else load_images("CIFAR100", root, download)
     train, test = (replace(part, preprocessing=preprocessing) for part in splits)
-    # Alphabetical, whatever the order in which an archive lists its names.
+    # In alphabetical order, because archives may list the names in another order.
     class_names = classes_of(train.labels)
     if len(class_names) != 100:
         raise InputError(f"the images of CIFAR-100 need 100 classes, got {len(class_names)}")
@@ -178,7 +178,7 @@ def _digits(seed: int) -> Splits:
 
 
 def mnist_splits(root: str | Path, download: bool) -> Splits:
-    """All of MNIST, upright."""
+    """All of MNIST, not rotated."""
     preprocessing = Preprocessing(mean=MNIST_MEAN, std=MNIST_STD)
     train, test = load_images("MNIST", root, download)
     return replace(train, preprocessing=preprocessing), replace(test, preprocessing=preprocessing)

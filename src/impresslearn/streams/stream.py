@@ -1,4 +1,4 @@
-"""A task and a stream of tasks: names, classes, and data that are made at each access."""
+"""`Task`, whose data are made at each access, and `Stream`, a sequence of tasks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Loader = Callable[[], LabelledData]
 class Task:
     """A name, K classes, a training set and a test set.
 
-    - name: of the task, unique in its stream
+    - name: the name of the task, unique in its stream
     - classes: the labels that may occur, sorted
     - load_train, load_test: functions that make the data
-    - settings: what sets this task apart, as plain values such as `{"angle": 137}`
+    - settings: how the task differs from others, as plain values such as `{"angle": 137}`
     """
 
     name: str
     classes: tuple[Label, ...]
-    # Functions, not tensors: a stream of 110 permuted MNIST tasks holds the pixels once.
+    # With functions instead of tensors, a stream of 110 permuted MNIST tasks holds pixels once.
     load_train: Loader = field(repr=False)
     load_test: Loader = field(repr=False)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -39,13 +39,13 @@ class Task:
     @property
     @clear_calls
     def train(self) -> LabelledData:
-        """The training examples, made at each access: keep them in a variable to use them twice."""
+        """The training examples. Each access makes them anew, so keep them in a variable."""
         return self.load_train()
 
     @property
     @clear_calls
     def test(self) -> LabelledData:
-        """The test examples, made at each access."""
+        """The test examples, made anew at each access."""
         return self.load_test()
 
 
@@ -53,12 +53,12 @@ class Task:
 class Stream(Sequence[Task]):
     """An immutable sequence of tasks.
 
-    `stream[3]` and `stream["rotated-137"]` are tasks, `stream[:10]` is a stream of the same name.
+    `stream[3]` and `stream["rotated-137"]` are tasks; `stream[:10]` is a stream of the same name.
 
-    - name: of the stream
-    - tasks: in the order they are learned
+    - name: the name of the stream
+    - tasks: the tasks in the order in which they are to be learned
 
-    Raises InputError for a repeated task name, UnknownTaskError for the name of no task.
+    Raises InputError for a repeated task name, and UnknownTaskError for an unknown task name.
     """
 
     name: str
@@ -76,11 +76,11 @@ class Stream(Sequence[Task]):
         return tuple(task.name for task in self.tasks)
 
     def for_validation(self, fraction: float = 0.2, seed: int = 0) -> Stream:
-        """The stream to choose settings on: held-out training examples replace every test set.
+        """A stream for choosing settings: held-out training examples replace every test set.
 
-        - fraction: of the training examples to hold out, stratified by class; training then leaves
-          these examples out
-        - seed: of the draw
+        - fraction: the share of training examples to hold out, stratified by class; default 0.2.
+          The training sets no longer have them
+        - seed: the seed of the draw
 
         Loading a task raises InputError if a class has no example left to learn from.
         """
@@ -116,7 +116,7 @@ class Stream(Sequence[Task]):
 
 
 def _part(task: Task, fraction: float, seed: int, held_out: bool) -> LabelledData:
-    """The training examples that are held out, or the others."""
+    """The training examples of a task that are held out, or all others."""
     examples = task.train
     with error_prefix(f"task {task.name!r}"):
         left, held = hold_out(examples.labels, fraction, seed, "validation")

@@ -1,8 +1,8 @@
 """Imports torchvision even if its build does not match torch, and reads its data sets.
 
-A build that does not match fails with "operator torchvision::nms does not exist" (pytorch issue
-157648). `import_torchvision` then declares the schemas of the compiled operators and imports again:
-data sets, models and transforms work, and only the operators stay unavailable.
+If the build does not match, the import fails with "operator torchvision::nms does not exist"
+(pytorch issue 157648). `import_torchvision` then declares the schemas of the compiled operators and
+imports again. Data sets, models and transforms then work; only the operators do not.
 """
 
 import importlib
@@ -19,14 +19,14 @@ from torch import Tensor
 from impresslearn.errors import MissingDataError, MissingDependencyError
 from impresslearn.streams.pixels import Pixels
 
-FOLDERS = {"MNIST": "MNIST/raw", "CIFAR100": "cifar-100-python"}  # as torchvision has them
-_declared: list[torch.library.Library] = []  # schemas live as long as the Library object
+FOLDERS = {"MNIST": "MNIST/raw", "CIFAR100": "cifar-100-python"}  # torchvision's names
+_declared: list[torch.library.Library] = []  # schemas exist as long as their Library object
 
 
 def import_torchvision(module: str = "torchvision") -> ModuleType:
-    """torchvision or one of its modules, even if its operators do not match torch.
+    """Imports torchvision or one of its modules, even if its operators do not match torch.
 
-    - module: such as "torchvision.datasets"
+    - module: the full name, such as "torchvision.datasets"
     """
     try:
         return importlib.import_module(module)
@@ -41,7 +41,7 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
 
 
 def import_extra(package: str, name: str) -> ModuleType:
-    """A package of the extra of the same name, which may import torchvision in turn."""
+    """Imports a package that an extra installs, and that may import torchvision in turn."""
     if find_spec("torchvision") is not None:
         import_torchvision()
     try:
@@ -57,13 +57,13 @@ def _missing(error: Exception, name: str, extra: str) -> MissingDependencyError:
 
 
 def channels_first(images: np.ndarray) -> Tensor:
-    """(n, c, h, w) of images (n, h, w) or (n, h, w, c)."""
+    """Turns images (n, h, w) or (n, h, w, c) into (n, c, h, w)."""
     tensor = torch.from_numpy(images)
     return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
 
 
 def load_images(name: str, root: str | Path, download: bool) -> tuple[Pixels, Pixels]:
-    """MNIST or CIFAR100, training and test; a local copy is used without touching the network."""
+    """Training and test images of MNIST or CIFAR100; with a local copy, nothing is downloaded."""
     data_set: Callable[..., Any] = getattr(import_torchvision("torchvision.datasets"), name)
     try:
         train, test = data_set(root, train=True, download=download), data_set(root, train=False)

@@ -1,7 +1,7 @@
-"""A tuner for PEFT: masks over a trained network's weights, mixed by a few coefficients an adapter.
+"""A tuner for PEFT: each adapter mixes masks over a trained network by a few coefficients.
 
-Importing this makes the method known to PEFT, under the name IMPRESS; from then on whatever PEFT
-does with adapters works, and a saved one loads like any other.
+Importing this package registers the method in PEFT under the name IMPRESS. Afterwards you can use,
+save and load its adapters like any others of PEFT.
 
     from impresslearn.integrations.peft import ImpressConfig
     from peft import PeftModel, get_peft_model
@@ -13,13 +13,13 @@ does with adapters works, and a saved one loads like any other.
     model.load_adapter("another", "b")        # shares the masks, if its seed and number are equal
     model.set_adapter("b")
 
-`config` holds the settings, `layer` wraps one layer and draws its masks, `tuner` registers. Raises
-MissingDependencyError where PEFT is not installed.
+`config` has the settings, `layer` wraps a layer and draws its masks, `tuner` registers the method.
+Raises MissingDependencyError if PEFT is not installed.
 """
 
 from impresslearn.streams.torchvision import import_extra
 
-import_extra("peft", "PEFT")  # or says how to get it
+import_extra("peft", "PEFT")  # raises with a hint if it is missing
 
 from impresslearn.integrations.peft.config import ImpressConfig  # noqa: E402
 from impresslearn.integrations.peft.layer import ImpressLayer  # noqa: E402

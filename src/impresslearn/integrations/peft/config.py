@@ -1,4 +1,4 @@
-"""The settings of an adapter of PEFT, and PEFT's word for the method."""
+"""`ImpressConfig`, the settings of an adapter, and the method's member of `PeftType`."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -16,11 +16,11 @@ Precision = Literal["float32", "coded"]
 
 
 def _member(name: str) -> Any:
-    """PEFT's enumeration of methods with one more member, which `register_peft_method` demands."""
+    """Adds a member to PEFT's enumeration of methods, which `register_peft_method` requires."""
     if name not in PeftType.__members__:
         added: Any = str.__new__(PeftType, name)
         added._name_ = added._value_ = name
-        setattr(PeftType, name, added)  # refused once the name is in the map
+        setattr(PeftType, name, added)  # fails once the name is in the map
         PeftType._member_map_[name] = PeftType._value2member_map_[name] = added
         PeftType._member_names_.append(name)
     return PeftType(name)
@@ -32,22 +32,22 @@ IMPRESS = _member(NAME.upper())
 @clear_calls
 @dataclass
 class ImpressConfig(PeftConfig):
-    """Settings of a mixture of masks over frozen weights, W + W ⊙ Σ_t α_t M^t, every α 0 at first.
+    """Settings of an adapter: W + W ⊙ Σ_t α_t M^t, with masks M^t and coefficients α, 0 at first.
 
-    - num_masks: N, the number of masks that a layer's weights are divided among; each weight is in
-      exactly one.
+    - num_masks: N, the number of masks. They divide a layer's weights: each weight is in exactly
+      one mask.
     - granularity: "layer" for one coefficient per mask, "unit" for one per mask and output unit.
-    - seed: with the layer's name, what masks are drawn from. Adapters of one seed and number share
-      masks, and none are saved.
-    - target_modules: names, or one regular expression, of linear layers and convolutions (GPT-2's
-      `Conv1D` too) to adapt; "all-linear"; or None for the layers that PEFT's LoRA takes.
+    - seed: masks are drawn from it and the layer's name, and are never saved. Adapters with equal
+      seed and num_masks share masks.
+    - target_modules: the linear layers and convolutions (also GPT-2's `Conv1D`) to adapt: names or
+      one regular expression, "all-linear", or None for the layers that PEFT's LoRA adapts.
     - exclude_modules, layers_to_transform, layers_pattern: as in PEFT's other methods.
     - modules_to_save: modules that are trained and saved whole, such as a head.
-    - precision: "float32", or "coded": coefficients are rounded to integers from -7 to 7 times a
-      step per layer, in training too, and `save_pretrained` writes their entropy code. It rounds
-      parameters of `modules_to_save` to integers up to 127. `PeftModel` loads such a file.
-    - masks_digest: SHA-256 of the masks of a saved adapter, which loading compares; None for a new
-      one.
+    - precision: "float32", or "coded": coefficients are integers from -7 to 7, multiplied by a step
+      per layer, also in training. `save_pretrained` writes their code, and rounds parameters of
+      `modules_to_save` to integers up to 127. `PeftModel` loads such a file.
+    - masks_digest: SHA-256 of a saved adapter's masks, compared when it is loaded; None for a new
+      adapter.
 
     Raises InputError for settings that cannot be used.
     """
@@ -65,7 +65,7 @@ class ImpressConfig(PeftConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Saved with the adapter; PEFT chooses the tuner by it when it loads one.
+        # It is saved with the adapter, and decides which tuner PEFT loads.
         self.peft_type = IMPRESS
         self.num_masks = check_integer("num_masks", self.num_masks, 1, MASK_LIMIT)
         self.seed = check_integer("seed", self.seed, 0)

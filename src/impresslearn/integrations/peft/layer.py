@@ -1,7 +1,7 @@
-"""One layer of a network with the adapters that PEFT puts on it.
+"""`ImpressLayer`: one layer of a network with the adapters that PEFT adds to it.
 
-The layer runs as it is, with W + W ⊙ Σ_t α_t M^t in place of W. Adapters that are active together
-add up.
+The layer computes as before, with W + W ⊙ Σ_t α_t M^t in place of W. If several adapters are
+active, their changes are added.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ from impresslearn.kernels import mix_layers
 from impresslearn.masks import random_bank
 from impresslearn.networks.layers import MASKABLE, MaskableLayer, Part, units_in_columns
 
-LARGEST_INTEGER = 7  # magnitude of the integers of coded coefficients
+LARGEST_INTEGER = 7  # the largest integer of coded coefficients
 
 
 class MaskKey(NamedTuple):
-    """What masks are drawn from, besides the layer's name."""
+    """The settings that masks are drawn from, together with the layer's name."""
 
     num_masks: int
     seed: int
@@ -34,10 +34,10 @@ class MaskKey(NamedTuple):
 class ImpressLayer(nn.Module, BaseTunerLayer):
     """A linear layer or convolution with coefficients for each adapter.
 
-    - base_layer: the layer that it wraps; only `merge` changes its weights.
-    - name: the layer's name in the network, which its masks depend on.
+    - base_layer: the layer to wrap; only `merge` changes its weights.
+    - name: the layer's name in the network, from which its masks are drawn.
 
-    Raises InputError for another kind of module and for quantised weights.
+    Raises InputError for other kinds of modules, and for quantised weights.
     """
 
     adapter_layer_names = ("impress_alpha",)
@@ -51,8 +51,8 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         self.impress_key: dict[str, MaskKey] = {}
         self.impress_precision: dict[str, str] = {}
         self._digests: dict[MaskKey, bytes] = {}
-        # The original weight while adapters are merged. A module does not register a list's items,
-        # so the state dict keeps its names.
+        # The original weight while adapters are merged. In a list it is not registered, so that the
+        # state dict does not change.
         self._unmerged: list[Any] = []
         self._disable_adapters, self._active_adapter = False, []
         self.merged_adapters: list[str] = []
@@ -63,7 +63,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         key = MaskKey(config.num_masks, config.seed)
         if key not in self._digests:
             bits, self._digests[key] = draw(self._layer, key)
-            # A buffer goes where the module goes, and this one into no state dict.
+            # A buffer is moved with the module; this one is not in the state dict.
             self.register_buffer(_buffer(key), bits, persistent=False)
         self.impress_key[adapter_name] = key
         self.impress_precision[adapter_name] = config.precision
@@ -73,7 +73,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
 
     def delete_adapter(self, adapter_name: str) -> None:
-        """Forgets an adapter, and masks that no other one has."""
+        """Deletes an adapter, and its masks if no other adapter uses them."""
         super().delete_adapter(adapter_name)
         for key in set(self._digests) - set(self.impress_key.values()):
             del self._digests[key]
@@ -84,12 +84,12 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         return self._digests[self.impress_key[adapter_name]]
 
     def coefficients(self, adapter: str) -> Tensor:
-        """The α of an adapter as a file keeps them, differentiable."""
+        """The α of an adapter, rounded as in a saved file, differentiable."""
         alpha = self.impress_alpha[adapter]
         return alpha if self.impress_precision[adapter] != "coded" else rounded(alpha)[0]
 
     def get_delta_weight(self, adapter: str) -> Tensor:
-        """W ⊙ Σ_t α_t M^t, as the weight is laid out, differentiable in α."""
+        """The change W ⊙ Σ_t α_t M^t, in the weight's shape, differentiable in α."""
         weight = self._frozen
         name = _buffer(self.impress_key[adapter])
         bits = getattr(self, name).to(weight.device)
@@ -98,7 +98,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         return change.t() if self._layer.part == "transposed" else change
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
-        """Puts adapters, the active ones by default, into the weights.
+        """Adds the changes of adapters (by default the active adapters) to the weights.
 
         With `safe_merge`, raises InputError if the weights would no longer be finite.
         """
@@ -116,9 +116,9 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         self.merged_adapters += names
 
     def unmerge(self) -> None:
-        """Puts the original weights back, bit for bit, and shared as they were."""
+        """Restores the original weights, bit for bit and shared with the same layers as before."""
         for weight in self._unmerged:
-            # The module may have been moved or converted while this weight was put aside.
+            # The module may have been moved or converted since the weights were merged.
             weight.data = weight.data.to(self.weight.device, self.weight.dtype)
             self.get_base_layer().weight = weight
         self._unmerged, self.merged_adapters = [], []
@@ -134,14 +134,14 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         return functional_call(self.base_layer, weights, (x, *args), kwargs)
 
     def _with(self, names: Sequence[str]) -> Tensor:
-        """The weight with some adapters in it."""
+        """The weight plus the changes of some adapters."""
         return self._frozen + sum(map(self.get_delta_weight, names))
 
     def _move_adapter_to_device_of_base_layer(
         self, adapter_name: str, device: torch.device | None = None
     ) -> None:
-        """Where PEFT would round coefficients to the weights' type, they stay float32."""
-        if adapter_name not in self.impress_alpha:  # another adapter covers fewer layers
+        """Moves an adapter; unlike in PEFT's method, coefficients stay float32."""
+        if adapter_name not in self.impress_alpha:  # the adapter does not cover this layer
             return
         alpha = self.impress_alpha[adapter_name]
         if alpha.device.type != "meta":
@@ -154,11 +154,11 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
 
 
 class ImpressLinear(ImpressLayer):
-    """A linear layer with coefficients; "all-linear" finds it again by the word in its name."""
+    """A linear layer with coefficients. "all-linear" finds it by "Linear" in the class name."""
 
 
 def rounded(alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """Coefficients rounded to 2 LARGEST_INTEGER + 1 levels, straight-through, and their step."""
+    """Coefficients rounded to 2 LARGEST_INTEGER + 1 levels (straight-through), and the step."""
     step = rounded_steps(alpha.detach().abs().amax() / LARGEST_INTEGER)
     near = step * (alpha.detach() / step.clamp(min=SMALLEST_STEP)).round()
     return alpha + (near - alpha.detach()), step
@@ -166,11 +166,11 @@ def rounded(alpha: Tensor) -> tuple[Tensor, Tensor]:
 
 def draw(layer: MaskableLayer, key: MaskKey) -> tuple[Tensor, bytes]:
     """Disjoint masks of a layer, (N, units, row_bytes) uint8 on the CPU, and their SHA-256."""
-    # By the layer's name: adapters of one seed share the masks of the layers they have in common.
+    # Masks depend on the layer's name, so adapters with the same seed share them.
     words = f"{key.seed}:{layer.name}".encode()
     seed = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
     bank = random_bank([layer], key.num_masks, seed=seed, source="disjoint")
-    bits = bank.bits(0).clone()  # without spare room
+    bits = bank.bits(0).clone()  # a copy without the bank's spare memory
     return bits, hashlib.sha256(bits.numpy().tobytes()).digest()
 
 

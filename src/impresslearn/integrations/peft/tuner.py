@@ -1,4 +1,4 @@
-"""What PEFT calls to put adapters on a network, and the registration of the method."""
+"""`ImpressModel`, which PEFT calls to add adapters to a network, and its registration in PEFT."""
 
 import copy
 import hashlib
@@ -30,7 +30,7 @@ from impresslearn.networks.layers import MASKABLE, units_in_columns
 class ImpressModel(BaseTuner):
     """A network whose target layers are wrapped in `ImpressLayer`; PEFT makes it.
 
-    Where an adapter cannot be added the network is left as it was.
+    If an adapter cannot be added, the network is not changed.
     """
 
     prefix = f"{NAME}_"
@@ -42,10 +42,10 @@ class ImpressModel(BaseTuner):
     ) -> None:
         """Adds an adapter.
 
-        Raises InputError if no layer matches, for layers that cannot be masked, and if the masks
-        differ from the saved adapter's.
+        Raises InputError if no layer matches, if a layer cannot be masked, and if the masks differ
+        from the saved adapter's masks.
         """
-        # The digest of the masks is written into the configuration, which the caller may reuse.
+        # Copy the settings: the masks' digest is written into them, and the caller may reuse them.
         self.peft_config[adapter_name] = copy.copy(self.peft_config[adapter_name])
         try:
             super().inject_adapter(model, adapter_name, *args, **kwargs)
@@ -75,7 +75,7 @@ class ImpressModel(BaseTuner):
         if isinstance(target, ImpressLayer):
             target.update_layer(adapter_name, peft_config)
             return
-        # torch.compile puts this before names, and the masks are drawn from the name.
+        # torch.compile adds this prefix; masks are drawn from the name without it.
         name = current_key.removeprefix("_orig_mod.")
         linear = isinstance(target, nn.Linear) or units_in_columns(target)
         layer = (ImpressLinear if linear else ImpressLayer)(target, name)
@@ -84,13 +84,13 @@ class ImpressModel(BaseTuner):
         self._replace_module(parent, target_name, layer, target)
 
     def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> AbstractContextManager:
-        """Refuses mixed batches, whose adapter_names PEFT would silently drop."""
+        """Raises InputError for mixed batches: PEFT would silently ignore their adapter_names."""
         if kwargs.get("adapter_names") is not None:
             raise InputError("a batch must be of one adapter; call set_adapter() and predict each")
         return nullcontext()
 
     def _check_masks(self, adapter_name: str) -> None:
-        """Writes the digest of the masks into the settings, or compares it with theirs."""
+        """Writes the masks' digest into the settings, or compares it with the digest there."""
         total = hashlib.sha256()
         for name, layer in sorted(_layers(self.model, adapter_name).items()):
             total.update(name.removeprefix("_orig_mod.").encode() + b"\0")
@@ -113,7 +113,7 @@ class ImpressModel(BaseTuner):
         state_dict: dict[str, Tensor],
         unwanted_adapter_names: list[str],
     ) -> dict[str, Tensor]:
-        """What a file keeps of an adapter: of a coded one, codes in place of floats."""
+        """The tensors that a file keeps of an adapter; if it is coded, codes instead of floats."""
         kept = super()._get_adapter_state_dict(
             model, config, adapter_name, state_dict, unwanted_adapter_names
         )
@@ -126,21 +126,21 @@ class ImpressModel(BaseTuner):
             tensors.append(values)
             grids.append(Grid(float(step), 0.0))
         content = encode_tensors(tensors, _layouts(tensors), "coded", grids)
-        # All layers have one code, under the name of the first.
+        # One code for all layers, under the name of the first layer.
         kept[keys[0]] = _with_checksum(content, tensors, config.masks_digest)
         place = f".modules_to_save.{adapter_name}."
         for key, parameter in model.named_parameters():
             if place in key and parameter.is_floating_point():
                 flat = [state_dict[key].detach().reshape(-1)]
                 content = encode_tensors(flat, _layouts(flat), "coded", largest=LARGEST)
-                state_dict[key] = _with_checksum(content, [parameter])  # where PEFT takes it from
+                state_dict[key] = _with_checksum(content, [parameter])  # PEFT takes it from here
         return kept
 
     @classmethod
     def _remap_adapter_state_dict_for_load(
         cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Makes floats of the codes of a file, whatever the precision of the adapter is."""
+        """Decodes the codes of a file to floats, whatever the adapter's precision is."""
         state_dict, alphas = dict(state_dict), {}
         for name, layer in _layers(model, adapter_name).items():
             alphas[f"{name}.impress_alpha"] = layer.impress_alpha[adapter_name]
@@ -150,7 +150,7 @@ class ImpressModel(BaseTuner):
             if code.dtype != torch.uint8:
                 continue
             if key.endswith(first) and key.endswith(".impress_alpha"):
-                # A network that is not wrapped by PEFT has names without the prefix.
+                # If the network is not wrapped by PEFT, names have no prefix.
                 prefix = key.removesuffix(first)
                 decoded = _decoded(code, alphas.values(), config.masks_digest)
                 for name, tensor in zip(alphas, decoded, strict=True):
@@ -173,14 +173,14 @@ def _layers(model: nn.Module, adapter_name: str) -> dict[str, ImpressLayer]:
 
 
 def _with_checksum(content: bytes, like: Iterable[Tensor], masks: str | None = None) -> Tensor:
-    """A code as bytes; in front four of a checksum, of the shapes and the masks' digest, too."""
+    """A code as bytes, after 4 bytes of a checksum over it, the shapes and the masks' digest."""
     about = str([tuple(tensor.shape) for tensor in like]) + (masks or "")
     checksum = zlib.crc32(content + about.encode())
     return torch.tensor(list(checksum.to_bytes(4, "little") + content), dtype=torch.uint8)
 
 
 def _decoded(code: Tensor, wanted: Iterable[Tensor], masks: str | None = None) -> list[Tensor]:
-    """The tensors of a code, in the shapes of the wanted ones."""
+    """Decodes tensors, in the shapes of the tensors `wanted`."""
     wanted, content = list(wanted), bytes(code.cpu().tolist())[4:]
     if not torch.equal(_with_checksum(content, wanted, masks), code.cpu()):
         line = "the saved adapter is damaged, or was made with other masks, seed or granularity"
@@ -196,6 +196,6 @@ def _layouts(tensors: Sequence[Tensor]) -> list[TensorLayout]:
     return [TensorLayout("", (value.numel(),)) for value in tensors]
 
 
-# PEFT refuses a method that it knows already, as when this module is imported anew.
+# PEFT rejects a method that it already knows, for example when this module is imported again.
 if IMPRESS not in PEFT_TYPE_TO_TUNER_MAPPING:
     register_peft_method(name=NAME, config_cls=ImpressConfig, model_cls=ImpressModel)
