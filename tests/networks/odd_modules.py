@@ -116,12 +116,6 @@ class HookAsMethod(Net):
         return self.seen.tanh()
 
 
-def lambda_of_its_own():
-    net = Net(lambda m, x: m.activation(x), scale=weight(16))
-    net.activation = lambda x: (net.scale * x).tanh()
-    return net
-
-
 class ChangesItsInput(Net):
     def forward(self, x):
         x -= 0.5
@@ -200,7 +194,6 @@ def wrapped(wrapper):
 
 OF_ROWS = {
     "weight norm, the old hook": wrapped(nn.utils.weight_norm),
-    "spectral norm, the old hook": wrapped(nn.utils.spectral_norm),
     "spectral norm": wrapped(parametrizations.spectral_norm),
     "lazy layers": lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(3)),
     "complex weights": net(
@@ -226,11 +219,7 @@ OF_ROWS = {
     ),
     "a hook that refers to its network": hook_of_its_own,
     "a hook that is a method": HookAsMethod,
-    "a lambda that refers to its network": lambda_of_its_own,
     "activation checkpointing": net(lambda m, x: checkpoint(m.a, x, use_reentrant=False), a=linear),
-    "activation checkpointing, reentrant": net(
-        lambda m, x: checkpoint(m.a, x, use_reentrant=True), a=linear
-    ),
     "scales by the place in the batch": net(
         lambda m, x: x * torch.arange(1.0, len(x) + 1)[:, None]
     ),
@@ -240,8 +229,6 @@ OF_ROWS = {
     "changes its input in place": ChangesItsInput,
     "one output": rows(lambda: nn.Linear(16, 1)),
     "log-softmax at the end": rows(head, lambda: nn.LogSoftmax(1)),
-    "sigmoid at the end": rows(head, nn.Sigmoid),
-    "tanh at the end": rows(head, nn.Tanh),
     "batch norm at the end": rows(head, lambda: nn.BatchNorm1d(3)),
     "the head defined first": HeadFirst,
     "a cosine head": kind_of(Whole, cosine_head),
@@ -272,9 +259,6 @@ OF_IMAGES = {
     "batch norm without statistics": images(lambda: nn.BatchNorm2d(16, track_running_stats=False)),
     "synchronised batch norm": images(lambda: nn.SyncBatchNorm(16)),
     "instance norm": images(lambda: nn.InstanceNorm2d(16)),
-    "instance norm with statistics": images(
-        lambda: nn.InstanceNorm2d(16, track_running_stats=True)
-    ),
     "a map of logits": lambda: images()()[:2],
     "a head that is not flattened": lambda: images()()[:-1],
 }
@@ -286,10 +270,6 @@ OF_OTHERS = {
     "LSTM over packed sequences": (
         kind_of(TextNet, packed, 16, rnn=lambda: nn.LSTM(8, 16, batch_first=True), middle=linear),
         PADDED,
-    ),
-    "embedding bag": (
-        lambda: nn.Sequential(nn.EmbeddingBag(20, 16), linear(), nn.ReLU(), head()),
-        TOKENS,
     ),
 }
 ODDITIES = {name: (build, ROWS) for name, build in OF_ROWS.items()}

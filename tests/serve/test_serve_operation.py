@@ -110,21 +110,23 @@ def test_work_is_bounded_and_not_begun_for_clients_that_have_gone(pool):
     assert begun == ["runs"]
 
 
-def test_what_waits_is_computed_together_and_what_fails_fails_alone():
-    pool, free, calls = BoundedPool("test", threads=1, waiting=8), threading.Event(), []
-
-    def alone(item):
-        return calls.append(item) or 1 / item
-
-    def together(items):
-        return calls.append(items) or [1 / item for item in items]
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_waits_is_computed_together_and_what_fails_fails_alone(quick):
+    pool, free, idle = BoundedPool("test", 1, waiting=8), threading.Event(), threading.Event()
+    calls: list = []
+    batches = Batches(
+        pool,
+        lambda item: calls.append(item) or 1 / item,
+        lambda items: calls.append(items) or [1 / item for item in items],
+        idle,
+    )
+    batches._seconds = 0.0 if quick else 1.0
 
     async def ask(*items) -> list:
         free.clear()
         first = asyncio.create_task(pool.run(Client(), lambda: free.wait(30)))
-        batches = Batches(pool, alone, together, threading.Event())
         runs = [asyncio.create_task(batches.run(Client(), 1, item)) for item in items]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0 if quick else 0.05)  # all have begun
         runs.pop(1).cancel()
         await asyncio.sleep(0.05)
         free.set()
@@ -135,6 +137,7 @@ def test_what_waits_is_computed_together_and_what_fails_fails_alone():
     half, error, eighth = asyncio.run(ask(2, 4, 0, 8))
     assert (half, type(error), eighth) == (1 / 2, ZeroDivisionError, 1 / 8)
     assert calls == [[2, 8], [2, 0, 8], 2, 0, 8]
+    assert idle.is_set() == quick
     pool.shutdown()
 
 
@@ -158,31 +161,20 @@ def test_who_leaves_while_others_are_computed_disturbs_none():
     pool.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "size", "in_loop"), [(0.001, 1, True), (0.01, 1, False), (0.001, 10**5, False)]
-)
-def test_the_event_loop_computes_what_is_small_and_quick(monkeypatch, seconds, size, in_loop):
-    clock, pool, passes = iter(range(10**6)), BoundedPool("test", 1, waiting=64), []
+@pytest.mark.parametrize(("seconds", "size"), [(0.001, 1), (0.01, 1), (0.001, 10**5)])
+def test_small_and_quick_requests_need_no_thread(pool, monkeypatch, seconds, size):
+    clock, places = iter(range(10**6)), []
     monkeypatch.setattr(pools.time, "thread_time", lambda: seconds * next(clock))
-
-    def together(items):
-        return passes.append((threading.get_ident(), list(items))) or items
+    batches = Batches(pool, lambda _: places.append(threading.get_ident()), list, threading.Event())
 
     async def ask():
-        batches = Batches(pool, lambda item: together([item])[0], together, threading.Event())
-        for item in range(60):
-            assert await batches.run(Client(), size, item) == item
-        runs = [asyncio.create_task(batches.run(Client(), size, item)) for item in range(40)]
-        await asyncio.sleep(0)  # all have begun
-        runs[1].cancel()
-        assert await asyncio.gather(*runs, return_exceptions=True)
-        return batches
+        for _ in range(60):
+            await batches.run(Client(), size, None)
 
     asyncio.run(ask())
     here = threading.get_ident()
-    assert passes[0][0] != here  # not known to be quick
-    assert (passes[-1] == (here, [0, *range(2, 40)])) == (seconds < 0.003 and size < 10**4)
-    pool.shutdown()
+    assert here not in places[:5]  # not known to be quick
+    assert (places[-1] == here) == (seconds < 0.003 and size < 10**4)
 
 
 def test_requests_answered_together_get_the_answers_of_each(direct):

@@ -17,7 +17,7 @@ that the decoder needs, so levels that are all zero take no byte. Probabilities 
 2^-24, so that every machine decodes the same levels.
 
 Functions with an argument `coder` write or read. A `Writer` encodes the values that it gets; a
-`Reader` uses only their number. Both return the values in the stream.
+`Reader` ignores them and uses only how many there are. Both return the values in the stream.
 """
 
 from collections.abc import Sequence
@@ -38,13 +38,13 @@ ODDS = np.array([((4 + k % 4) << (k // 4)) / 64 for k in range(64)])
 RATIOS = np.arange(32) / 32
 MODEL_BITS = 11  # 64 odds and 32 ratios
 # For each odds: bits of a zero, and bits of a nonzero level's sign. For each ratio: bits of
-# magnitude 1, and bits of each further unit. At ratio 0 larger magnitudes have the least mass, 1.
+# magnitude 1, and bits of each further unit. At ratio 0, magnitudes above 1 get mass 1.
 ZERO_BITS, NONZERO_BITS = np.log2(1 + 1 / ODDS), 1 + np.log2(1 + ODDS)
 ONE_BITS, FURTHER_BITS = -np.log2(1 - RATIOS), -np.log2(np.maximum(RATIOS, 1 / TOTAL_MASS))
 # Steps and offsets are floats with three bits of mantissa. They cover 40 octaves, from 2^-24 up.
 PARTS, OCTAVES, LOWEST_OCTAVE = 8, 40, -24
 SMALLEST_STEP, LARGEST_STEP = 2.0**LOWEST_OCTAVE, 15.0 * 2.0 ** (LOWEST_OCTAVE + OCTAVES - 4)
-# Each eighth of an octave from the previous step multiplies the probability of a step by 13/16.
+# A step is less probable the further it is from the previous one, by 13/16 per eighth of an octave.
 NEARNESS = 13, 16
 
 Levels = NDArray[np.int64]
@@ -106,12 +106,12 @@ def _content(writer: Writer) -> bytes:
     size = WORD * (position + 2)
     point = int.from_bytes(words.astype(">u4").tobytes().ljust(size, b"\0"), "big")
     # Read the bytes as one integer. All integers in [first, first + width) decode alike, and
-    # `point` is one of them. The width is below 2^64, so only bytes of the last words can be saved.
+    # `point` is one of them. The width is below 2^64, so only bytes of the last words can go.
     first = point - (point - lower) % (1 << 64)
     for count in range(max(0, size - 3 * WORD), size + 1):
         unit = 1 << 8 * (size - count)
         number = -(-first // unit)
-        if number * unit < first + width:  # true at the latest for count = size, with `point`
+        if number * unit < first + width:  # always true at count = size
             break
     return number.to_bytes(count, "big").rstrip(b"\0")
 

@@ -56,7 +56,7 @@ from impresslearn.store.tasks import ROLES, TaskInfo
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-MANY_COMPARED = 2000  # `infer_task` warns before it compares more tasks than this one by one
+MANY_COMPARED = 2000  # `infer_task` warns if it compares more tasks than this
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -75,8 +75,8 @@ class ImpressLearner(ReadOnlySettings):
       without masks; needs precision="coded". "readout": a linear head over the features that the
       network gives under each mask. `register_parametrisation` adds other values.
     - output_scale: whether a task that combines masks also learns a scale per output unit.
-    - precision: the number format of coefficients, in use as in the store: "float32", "float16",
-      "int8", "int5", "int4", or "coded" (integers whose code length is part of the loss).
+    - precision: the number format of coefficients, in computations and in the store: "float32",
+      "float16", "int8", "int5", "int4", or "coded" (integers; their code length is part of the loss).
     - bit_price: for "coded", the price of one bit of code, in bits of cross-entropy summed over
       the examples (the λ of rate–distortion). Raise it for smaller tasks.
     - penalty: λ of the paper's eq. 2. It keeps Σ |α|, over the coefficients of a layer, near 1.
@@ -87,7 +87,7 @@ class ImpressLearner(ReadOnlySettings):
     - preprocessing: how all raw inputs are shaped and scaled; saved in stores and exports. None
       leaves inputs as they are, except that uint8 values are scaled to [0, 1].
     - start: the weights with which a new task begins: "mixture" (a mixture of masked weights,
-      eq. 1) or "network" (the network's own weights, which masks then change). By default
+      eq. 1) or "network" (the network's own weights, times factors near 1). By default
       "network" for a pretrained network with a head per task and no penalty, else "mixture".
     - tune: other parameters that each task learns: "norm" (scales and shifts), "bias" or both.
     - fold_after: batch norms use the statistics of the batch during this first fraction of the
@@ -142,7 +142,7 @@ class ImpressLearner(ReadOnlySettings):
             start or ("network" if starts_at_network else "mixture"), cast(Any, tune), fold_after,
             max_bytes, staged,
         )  # fmt: skip
-        vars(self).update(self.settings.values())  # checked, and as attributes of the learner
+        vars(self).update(self.settings.values())  # `LearnerSettings` has checked these
         if fold_after and not can_fold(backbone, self.settings.tune):
             line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out, as"
             raise InputError(f"{line} there are no tuned batch norms whose statistics tasks share")
@@ -236,7 +236,7 @@ class ImpressLearner(ReadOnlySettings):
 
         The masks are named name, name/1, name/2, … The task predicts with the first mask.
 
-        - seeds: a different integer for each mask, on which only this mask depends.
+        - seeds: one integer per mask, all different. A mask depends only on its own seed.
         - batched: as in `learn_tasks`. name, data, note: as in `learn_basis`.
         """
         numbers = range(check_integer("count", count, 1))

@@ -3,9 +3,9 @@
 A store is one SQLite database, in a file or in memory. Commits are atomic, and no later commit
 changes a stored mask or a stored version of a task. A learned task is committed only if its outputs
 on up to 512 training inputs are finite. The masks are also kept in memory, as packed bits on the
-network's device. A cache holds the effective weights of the tasks used last: the weights that the
-network computes with for a task. A readout is a task with a linear head over the features of one or
-more networks: the frozen network, and the network under each mask.
+network's device. The *effective weights* of a task are those that the network computes with. A
+cache holds them for the tasks used last. A readout is a task with a linear head over the features
+of one or more networks: the frozen network, and the network under each mask.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Store:
         network, head = self.backbone, self.backbone.own_head
         if head is None or network.normalises_by_batch:
             return False
-        # Without layers, features are the inputs. For few inputs, statistics of each work better.
+        # Without layers, the inputs are the features. If there are few, their statistics do better.
         return network.pretrained or (not network.layers and head.fan_in > FEW_FEATURES)
 
     @property
@@ -274,7 +274,7 @@ class Store:
     def commit_projection(
         self, features: Tensor, dimensions: int, num_masks: int, residual: bool
     ) -> tuple[int, Projection]:
-        """Learns and commits a projection for later readouts; returns (number, projection)."""
+        """Commits a projection for later readouts; returns its number in the store, and it."""
         projection = Projection.of(features, dimensions, num_masks, residual)
         projection = replace(projection, matrix=projection.matrix.to(self.backbone.device))
         self.commit_masks(())  # writes masks that the bank had from the start
@@ -359,8 +359,8 @@ class Store:
         inputs = profiled = run.examples.inputs_at(places)
         readout = draft.parts[-1] if draft.parts else None
         if run.features is not None and isinstance(readout, Readout):
-            # Features known from training save a pass. They come from the frozen network. So if the
-            # task changes the network, they serve its profile but not its outputs.
+            # Features from training save a forward pass. They are those of the frozen network: if
+            # the task changes the network, its profile can use them, but its outputs cannot.
             changes_network = len(draft.parts) > 1
             positions = _positions(0 if changes_network else row.num_masks, readout.residual)
             values = run.features[torch.from_numpy(places)]
@@ -412,7 +412,7 @@ class Store:
             self.rows.remove_tasks([self.tasks.stored(name).name])
 
     def coefficients(self, task: StoredTask) -> Coefficients:
-        """A task's stored coefficients; for a basis task 1 for its own mask, 0 for the others."""
+        """A task's stored coefficients. For a basis task: 1 for its own mask, 0 for the rest."""
         self.check_masks_of(task)
         if task.coefficients is not None and task.mask is None:
             return task.coefficients.restore(self.backbone)
