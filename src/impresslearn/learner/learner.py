@@ -76,7 +76,7 @@ class ImpressLearner(ReadOnlySettings):
       network gives under each mask. `register_parametrisation` adds other values.
     - output_scale: whether a task that combines masks also learns a scale per output unit.
     - precision: the number format of coefficients, in computations and in the store: "float32",
-      "float16", "int8", "int5", "int4", or "coded" (integers; their code length is part of the loss).
+      "float16", "int8", "int5", "int4", or "coded" (integers, with their code length in the loss).
     - bit_price: for "coded", the price of one bit of code, in bits of cross-entropy summed over
       the examples (the λ of rate–distortion). Raise it for smaller tasks.
     - penalty: λ of the paper's eq. 2. It keeps Σ |α|, over the coefficients of a layer, near 1.

@@ -1,6 +1,6 @@
 """`Trainer`, which does the learning of `ImpressLearner`: masks, coefficients and readouts.
 
-Each method checks the data, trains the numbers, and then commits the result to the store.
+Each method checks the data, trains what the task stores, and then commits it to the store.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ from impresslearn.training.batched import Problem, solve, stacks
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
-# A task whose code ends more than 10% above its budget is trained again, at most 4 times in all.
+# A task that ends more than 10% above its budget of bytes is trained again, at most 4 times in all.
 MAX_EXCESS, MAX_TRIALS = 0.1, 4
 # A task has learned something if its final loss is below this fraction of the chance loss.
 CHANCE_LOSS_RATIO = 0.98
@@ -70,7 +70,7 @@ Seeds = Sequence[int] | int | None
 class Trainer:
     """Learns masks and tasks with a learner's settings and commits them to its store.
 
-    - preprocessing: how raw inputs are prepared, or None; the first task may complete it.
+    - preprocessing: how raw inputs are prepared, or None; the first task may add to it.
     - progress: makes the `Progress` of one training from its title.
     """
 
@@ -150,7 +150,7 @@ class Trainer:
             new.append(readouts.NewTask(name, data, seed, extra))
         groups: dict[Any, list[readouts.NewTask]] = {}
         for task in new:
-            # Readouts, staged tasks, and a first task that gathers norm statistics train alone.
+            # Readouts, staged tasks and a first task that gathers norm statistics train alone.
             if batched and not (self._gathers_statistics or self._is_readout or self._staged):
                 groups.setdefault(self._batching_key(task.data), []).append(task)
             else:
@@ -275,7 +275,7 @@ class Trainer:
                     self._learn_readout(task)
                 return
             except readouts.UnreadableFeaturesError:
-                # A staged task without readable features learns only a head and the changes.
+                # A staged task without readable features learns a head and changes of the network.
                 if self._is_readout:
                     raise
         budgets: dict[str, Budget | None] = {}
@@ -316,7 +316,7 @@ class Trainer:
         features: Tensor | None,
         max_bytes: int | None,
     ) -> int | None:
-        """Commits a task; if it exceeds max_bytes, only returns its bytes (`commit_learned`)."""
+        """Commits a task, or returns its size in bytes if that is more than max_bytes."""
         metrics = metrics_of(task.started, task.data[0], result) | dict(task.extra_metrics)
         share = profile_share(self.settings.max_bytes)
         run = TrainingRun(*task.data, phase, metrics, features, share)
@@ -355,7 +355,7 @@ class Trainer:
 
     @torch.no_grad()
     def _learn_readout(self, task: readouts.NewTask) -> None:
-        """Learns and commits a readout, and for a staged task perhaps changes of the network.
+        """Learns and commits a readout; a staged task may learn changes of the network, too.
 
         The network computes a readout's features once, from the data without augmentation.
         """
@@ -410,7 +410,7 @@ class Trainer:
 
     @property
     def _is_readout(self) -> bool:
-        """Whether tasks are only readouts, whose inputs may have any scale."""
+        """Whether tasks are only readouts; the scale of their inputs is then not checked."""
         return self.settings.spec.parametrisation.is_readout
 
     def _seeds(self, names: Sequence[str], seeds: Seeds) -> list[int]:

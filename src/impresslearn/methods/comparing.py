@@ -114,8 +114,8 @@ def compare(
     - seeds: the seeds, or their number n for the seeds 0 to n - 1; default 1. At least five seeds
       are needed for intervals and tests
     - basis: how many tasks at the start of the stream are basis tasks, learned by `learn_basis`:
-      one number for all methods (default 0), or label -> number (0 if left out). The tasks after
-      the largest number are the new tasks of every method
+      one number for all methods (default 0), or label -> number (0 if left out). The new tasks of
+      every method are the tasks after the largest of these numbers
     - evaluate_on: the names of the new tasks. They then stay the same whatever `basis` is, and
       basis tasks are taken from the start of the other tasks
     - workers: the number of runs done at the same time, in as many processes; default 1
