@@ -258,7 +258,6 @@ OF_IMAGES = {
     "batch norm without affine": images(lambda: nn.BatchNorm2d(16, affine=False)),
     "batch norm without statistics": images(lambda: nn.BatchNorm2d(16, track_running_stats=False)),
     "synchronised batch norm": images(lambda: nn.SyncBatchNorm(16)),
-    "instance norm": images(lambda: nn.InstanceNorm2d(16)),
     "a map of logits": lambda: images()()[:2],
     "a head that is not flattened": lambda: images()()[:-1],
 }
