@@ -1,1 +1,1 @@
-"""The functions of jobs: settings, the outcomes of needed jobs and a place in, an outcome out."""
+"""The functions of jobs: each makes an outcome of settings, needed outcomes and a `JobContext`."""

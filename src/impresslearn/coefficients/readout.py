@@ -3,8 +3,8 @@
 The features f_t(x) are the inputs of the network's head under mask t, and logits = Σ_t H_t f_t(x) +
 b. So a readout is a sum of networks with different masks and heads. H is found by multinomial
 logistic regression, a convex problem, over the features or over a `Projection` of them. Then H is
-rounded to multiples of a step, the one with the least sum of loss and price of the code. Features
-are rounded group by group; the weights of later groups compensate the errors of earlier ones.
+rounded to multiples of a step, the one with the least sum of loss and price of the code. Weights
+are rounded by groups of features: the weights of a later group compensate earlier groups' errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # then tried around the best 
 # With at least this number of examples per class and of bits per weight, the features themselves
 # are better than a projection. Features under masks are many and alike, so they need more bits.
 ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
-GROUPS = 8  # groups of features, which are rounded one after another
+GROUPS = 8  # groups of features, whose weights are rounded one after another
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # the largest useful step of a bias, in nats
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
@@ -53,7 +53,7 @@ class Readout(Parametrisation):
     """A linear head over features: weights (features, K), and perhaps a bias (K,).
 
     - num_features: the number of features, or of components, that the readout reads.
-    - projection: the number in the store of its `Projection`; 0 for the features themselves.
+    - projection: the number that its `Projection` has in the store; 0 for the features themselves.
     - residual: whether the features of the unmasked network come before those under masks.
     """
 
@@ -225,7 +225,7 @@ class Regression:
     def rounded(
         self, bit_price: float, max_bits: float
     ) -> tuple[tuple[float, float], float, np.ndarray]:
-        """The best step: its cost (bits above max_bits, loss plus price in nats), it, integers."""
+        """At the best step: (bits above max_bits, loss plus price in nats), the step, integers."""
         step = self.scale * (math.sqrt((self.weights**2).mean()) or 1.0)
         if not coding.SMALLEST_STEP <= step <= coding.LARGEST_STEP:
             raise InputError(f"the features of these examples {UNSUITED}")

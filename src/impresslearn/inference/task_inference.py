@@ -3,13 +3,13 @@
 "exhaustive" runs every task and judges it by its predictions and by its profile, which describes
 the task's own inputs. A class map of all tasks, if there is one, replaces the profiles. In all
 measurements "exhaustive" was at least as accurate as the other methods, so "auto" is the same;
-among very many tasks a learner may pass only the nearest ones.
+with very many tasks a learner gives it only those nearest to the inputs.
 
 "one_shot" and "alpha" search in the superposition: the weighted sum of all tasks' weights, in which
-the factor of a task is its share. "one_shot" computes the gradient of a loss by the shares, at
-equal shares, and takes the task with the most negative one (Wortsman et al. 2020). "alpha"
+the factor of a task is its share. "one_shot" computes a loss's derivative in each share, at equal
+shares, and takes the task of the most negative derivative (Wortsman et al. 2020). "alpha"
 optimises the shares per layer (the ImpressLearn paper), then judges the best sixteen tasks as
-"exhaustive" does. A result is "unknown" if the inputs exceed the thresholds in the task's profile.
+"exhaustive" does. These two answer "unknown" if inputs exceed the thresholds of a task's profile.
 """
 
 import math
@@ -244,8 +244,8 @@ def guess_task(
     loss = OBJECTIVES[objective]
     names = [task.name for task in tasks]
     if method == "one_shot":
-        # The posterior is equal shares after one exponentiated-gradient step of size 1. No task is
-        # run, so "unknown" has probability 0.
+        # The posterior is what equal shares become by one exponentiated-gradient step of size 1. No
+        # task is run, so "unknown" has probability 0.
         slopes = superposition.one_shot(inputs, loss)
         likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
@@ -384,7 +384,7 @@ def _losses_and_log_odds(
         values = signals(backbone, inputs, part.logits[places])
         mismatch[places], foreign = _mismatch(profiles, values, size)
         if profiles[0].has_few_features:
-            # Entropy is ignored: linear readouts are often unsure of a task's own rows.
+            # "unknown" ignores entropy: linear readouts are often unsure of a task's own rows.
             temperature[places], log_odds[places] = FEW_FEATURES_TEMPERATURE, foreign
         else:
             log_odds[places] = torch.maximum(log_odds[places], foreign)

@@ -1,7 +1,7 @@
 """The settings of a learner, and presets: named sets of settings that belong together.
 
 The "paper_…" presets follow Table 2 and the text of the paper, which give no recipe for edge-popup.
-There the ResNet presets use the settings of the authors' published code. "paper_lenet" uses our own
+For it, ResNet presets use the settings of the authors' published code. "paper_lenet" uses our own
 recipe (Adam at 0.03, cosine, two epochs) instead of the authors' RMSprop at 1e-4.
 """
 
@@ -154,7 +154,7 @@ class Preset:
 
     - init, gain: arguments of `create_backbone`.
     - own_head: whether the preset needs a network with a head per task.
-    - more: further settings of `ImpressLearner`. Fields not listed here are also its settings.
+    - more: further settings of `ImpressLearner`, as are the fields from `allocation` to `sparsity`.
     - small: settings that replace the others on a small network, one for which max_bytes allows
       at least a bit per coefficient. The entry `masks` is a number of disjoint masks to draw.
     """
@@ -212,8 +212,8 @@ PRESETS = {
         gain=2.0,
     ),
     "pretrained": Preset(
-        "A pretrained network from `adapt`: a coded readout, and where it pays changes of norms "
-        "and biases; all at once, with masks, in a small network; in 2,000 bytes",
+        "A pretrained network from `adapt`: a coded readout, then changes of norms and biases if "
+        "they pay; in a small network all at once, with masks; in 2,000 bytes",
         task_recipe=Recipe(lr=0.0075, epochs=8, batch_size=32, min_steps=200, label_smoothing=0.1),
         own_head=True,
         more={
@@ -297,7 +297,7 @@ class Candidate:
 
     - name: the name in tables.
     - preset: a name of `list_presets`.
-    - price, bytes: a `bit_price`, and the bytes of a task of 1,000 digits at this price.
+    - price, bytes: a `bit_price`, and a task's bytes at this price for 1,000 images of digits.
     - masks: the number of disjoint masks to draw.
     - basis: whether to train masks on basis tasks.
     - features: whether readouts read principal components in place of features.

@@ -2,7 +2,7 @@
 
 A method is any object with the functions of `Method`, from this library or your own. It learns the
 tasks in turn. `evaluate` measures the accuracy on every task before the first task and after each
-task. Its predictions are given the name of the task (task-incremental, Task-IL). After all tasks,
+task. The method predicts with the task's name given (task-incremental, Task-IL). After all tasks,
 `class_incremental` measures accuracies with the name and without it. Without a name, a label may be
 any class of any task (class-incremental, Class-IL; van de Ven and Tolias 2019).
 
@@ -54,7 +54,7 @@ class Method(Protocol):
     - `zero_shot_score(data, classes)`: the accuracy before a task is learned, for forward transfer
     - `tasks_`: task name -> an object with `bytes`, and optionally `breakdown` (part -> bytes)
     - `recipe`: the `Recipe` for training a task, from which `compare` knows the training length
-    - `progress`: `compare` sets it to False
+    - `progress`: not used by `evaluate`; `compare` sets it to False
     """
 
     def learn_task(self, name: str, data: Any) -> Any:

@@ -106,10 +106,10 @@ class Backbone(ReadOnlySettings):
         every = layers.maskable_layers(module, skip, include)
         self.layers = tuple(layer for layer in every if layer.name not in self._head_shapes)
         self.vocabulary = layers.vocabulary_of(module)
-        self.checked = False  # set by `check_passes`, with the shape if inputs are one tensor
+        self.checked = False  # `check_passes` sets it, and seen_shape if inputs are one tensor
         self.seen_shape: Sequence[int] | None = None
         self._restores = True
-        # The first bias of a task's own head; 1 before a ReLU, which has no gradient at 0.
+        # The initial bias of a task's own head; 1 before a ReLU, which has no gradient at 0.
         self.head_bias = 0.0
         # Gets the logits from the module's output; None if the output is a tensor.
         self.logits_reader: Callable[[Any, str], Any] | None = None
@@ -188,7 +188,7 @@ class Backbone(ReadOnlySettings):
     def small_parameters(
         self, kinds: Collection[TunedKind] = layers.TUNED
     ) -> tuple[tuple[SmallParameter, ...], ...]:
-        """Scales of norms, shifts of norms, and biases: one group per kind that the network has."""
+        """Scales of norms, shifts of norms, and biases: one group for each that the network has."""
         return tuple(group for kind, group in self._small_groups if group and kind in kinds)
 
     def initial_statistics(self) -> dict[str, Tensor]:
@@ -280,7 +280,7 @@ class Backbone(ReadOnlySettings):
         """Features (n, f): the flattened inputs of the head. Arguments are as in `forward`.
 
         The head is the layer that each task replaces, or the last maskable layer if tasks share it.
-        Raises InputError as `forward`, and unless a pass calls the head once, on a batch (n, ...).
+        Raises InputError as `forward` does, and if the head is not called exactly once, on a batch.
         """
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
         layer = self._view(mode).get_submodule(name.rpartition(".")[0])
@@ -392,7 +392,7 @@ class Backbone(ReadOnlySettings):
 
     @cached_property
     def identity(self) -> str:
-        """`fingerprint` of the tensors that features depend on: all but a head of the tasks."""
+        """`fingerprint` of the tensors that features depend on: all but the tasks' own head."""
         every = chain(self.module.named_parameters(), self.module.named_buffers())
         tensors = {name: tensor for name, tensor in every if name not in self._head_shapes}
         return self.fingerprint(tensors)
@@ -425,7 +425,7 @@ class Backbone(ReadOnlySettings):
         once = len([*self.module.parameters(), *buffers])
         state: list[Any] = [*self.module.named_parameters(remove_duplicate=False)]
         state += self.module.named_buffers(remove_duplicate=False)
-        self._ties = once < len(state)  # the search for ties takes half of a small pass
+        self._ties = once < len(state)  # to search for ties in vain takes half of a small pass
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
         self._local = threading.local()

@@ -25,11 +25,11 @@ from impresslearn.inference.exhaustive import stopping
 
 logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-MOST_TOGETHER = 32  # requests in one pass; with more, the first would wait long
+MOST_TOGETHER = 32  # requests in one pass of a thread; with more, the first would wait long
 # The event loop itself computes requests of at most QUICK_BYTES, while such requests take less
 # processor time than QUICK_SECONDS on average. To hand them to a thread would take as long.
 QUICK_BYTES, QUICK_SECONDS = 16 * 1024, 0.003
-YIELD_SECONDS = 0.005  # how long an inference waits at a time for predictions
+YIELD_SECONDS = 0.005  # how long an inference lets predictions go first, at each check
 LOOK_SECONDS = 0.5  # how often a waiting request checks whether its client has disconnected
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -39,7 +39,7 @@ class BoundedPool:
 
     - threads: how many requests are computed at the same time.
     - waiting: how many requests may wait for a thread; further requests are answered 503 at once.
-    - idle: is set while the event loop computes nothing. Work that calls `stopping` first waits
+    - idle: is set while the event loop computes nothing. Each time work asks `stopping`, it waits
       until `idle` is set, for at most YIELD_SECONDS.
     """
 
@@ -79,7 +79,7 @@ class BoundedPool:
             future.cancel()  # if another thread gave the answer, or nobody waits for it
 
     def shutdown(self) -> None:
-        """Drops what waits; inferences that run end after their present task."""
+        """Drops what waits; an inference that is running ends after its present task."""
         self.ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -151,7 +151,7 @@ class Batches:
         started = time.thread_time()
         results: list[Any] = [None] * len(taken)
         if len(taken) > 1:
-            with suppress(Exception):  # computed one by one, only the faulty item fails
+            with suppress(Exception):  # then all are computed alone, and only the faulty one fails
                 results = self._together([item for _, item, _ in taken])
         for result, (_, item, future) in zip(results, taken, strict=True):
             try:

@@ -267,7 +267,7 @@ def read_rows(database: Database, condition: str, *values: str) -> Iterator[Task
     while batch := database.rows(query, *values, *last):
         for columns in batch:
             yield _checked(database, columns)
-        # If only current versions are asked for, a version that is added meanwhile is skipped.
+        # Among current versions, a newer version of the last task would yield this task twice.
         last = batch[-1][-1], LATEST if condition == "t.current" else batch[-1][1]
 
 
