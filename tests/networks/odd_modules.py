@@ -139,11 +139,6 @@ class HeadFirst(nn.Module):
         return self.head(self.body(x).relu())
 
 
-def cosine_head(net, x):
-    x = F.normalize(net.body(x).relu(), dim=1)
-    return 10 * F.linear(x, F.normalize(net.head.weight, dim=1))
-
-
 def other_dtype(dtype):
     """The first layer computes in another dtype than the head."""
     body = nn.Linear(8, 16, dtype=dtype)
@@ -231,14 +226,10 @@ OF_ROWS = {
     "log-softmax at the end": rows(head, lambda: nn.LogSoftmax(1)),
     "batch norm at the end": rows(head, lambda: nn.BatchNorm1d(3)),
     "the head defined first": HeadFirst,
-    "a cosine head": kind_of(Whole, cosine_head),
     "a frozen body": net(body=lambda: nn.Linear(8, 16).requires_grad_(False)),
     "a float64 layer": lambda: other_dtype(torch.float64),
     "a bfloat16 layer": lambda: other_dtype(torch.bfloat16),
     "a parameter of size 0": net(lambda m, x: x + m.prompt.sum(0), prompt=lambda: weight(0, 16)),
-    "returns a view of its parameter": kind_of(
-        Whole, lambda m, x: m.prior.expand(len(x), 3), prior=lambda: weight(3)
-    ),
     "a body under inference_mode": kind_of(
         Whole, lambda m, x: m.head(torch.inference_mode()(m.body)(x).clone().relu())
     ),

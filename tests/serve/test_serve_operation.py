@@ -24,7 +24,7 @@ from impresslearn.serve.pools import Batches, BoundedPool
 from impresslearn.serve.requests import PredictRequest
 from impresslearn.serve.server import Service
 from models import MODELS, padded
-from toys import QUICK, blobs, quick_learner, run
+from toys import QUICK, ConvNet, blobs, pictures, quick_learner, run
 
 
 @pytest.mark.parametrize("put", [os.replace, shutil.copy])
@@ -125,7 +125,7 @@ def test_what_waits_is_computed_together_and_what_fails_fails_alone(quick):
     async def ask(*items) -> list:
         free.clear()
         first = asyncio.create_task(pool.run(Client(), lambda: free.wait(30)))
-        runs = [asyncio.create_task(batches.run(Client(), 1, item)) for item in items]
+        runs = [asyncio.create_task(batches.run(Client(), True, item)) for item in items]
         await asyncio.sleep(0 if quick else 0.05)  # all have begun
         runs.pop(1).cancel()
         await asyncio.sleep(0.05)
@@ -147,7 +147,7 @@ def test_who_leaves_while_others_are_computed_disturbs_none():
     async def ask():
         busy = [asyncio.create_task(pool.run(Client(), lambda: free.wait(30))) for _ in range(2)]
         batches = Batches(pool, abs, lambda items: hold.wait(30) and items, threading.Event())
-        runs = [asyncio.create_task(batches.run(Client(), 1, item)) for item in "ab"]
+        runs = [asyncio.create_task(batches.run(Client(), True, item)) for item in "ab"]
         await asyncio.sleep(0.05)
         free.set()
         await asyncio.gather(*busy)
@@ -161,20 +161,27 @@ def test_who_leaves_while_others_are_computed_disturbs_none():
     pool.shutdown()
 
 
-@pytest.mark.parametrize(("seconds", "size"), [(0.001, 1), (0.01, 1), (0.001, 10**5)])
-def test_small_and_quick_requests_need_no_thread(pool, monkeypatch, seconds, size):
-    clock, places = iter(range(10**6)), []
-    monkeypatch.setattr(pools.time, "thread_time", lambda: seconds * next(clock))
-    batches = Batches(pool, lambda _: places.append(threading.get_ident()), list, threading.Event())
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_event_loop_computes_small_requests_to_quick_networks(store, monkeypatch, quick):
+    in_thread, predict = [], Service.predict
 
-    async def ask():
-        for _ in range(60):
-            await batches.run(Client(), size, None)
+    def noted(own, asked):
+        in_thread.append(threading.current_thread().name.startswith("predict"))
+        return predict(own, asked)
 
-    asyncio.run(ask())
-    here = threading.get_ident()
-    assert here not in places[:5]  # not known to be quick
-    assert (places[-1] == here) == (seconds < 0.003 and size < 10**4)
+    monkeypatch.setattr(pools, "QUICK_SECONDS", 0.1 if quick else 0.0)
+    monkeypatch.setattr(Service, "predict", noted)
+    with TestClient(create_app(store)) as client:
+        for heavy in ({"task": ["new 0"] * 7}, {"unknown": True}):
+            for more in (*[{}] * 60, heavy):
+                assert client.post("/predict", json=request("new 0") | more).status_code == 200
+            assert [in_thread[place] for place in (0, -2, -1)] == [True, not quick, True]
+
+
+def test_batch_statistics_are_of_one_request():
+    learner = quick_learner(il.adapt(ConvNet(), norm="batch")).learn_task("a", pictures())
+    asked = [PredictRequest(task="a", inputs=pictures()[0][row : row + 2]) for row in (0, 2)]
+    assert {Service(learner).kind(each) for each in asked} == {None}
 
 
 def test_requests_answered_together_get_the_answers_of_each(direct):

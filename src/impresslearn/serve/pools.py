@@ -26,9 +26,10 @@ from impresslearn.inference.exhaustive import stopping
 logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 MOST_TOGETHER = 32  # requests in one pass of a thread; with more, the first would wait long
-# The event loop itself computes requests of at most QUICK_BYTES, while such requests take less
-# processor time than QUICK_SECONDS on average. To hand them to a thread would take as long.
-QUICK_BYTES, QUICK_SECONDS = 16 * 1024, 0.003
+# The event loop itself computes small requests, while they take less processor time than
+# QUICK_SECONDS on average, and no pass takes STALL_SECONDS, because it waits for the disk or a
+# lock. To hand small requests to a thread would take as long as to compute them.
+QUICK_BYTES, QUICK_SECONDS, STALL_SECONDS = 16 * 1024, 0.003, 0.1
 YIELD_SECONDS = 0.005  # how long an inference lets predictions go first, at each check
 LOOK_SECONDS = 0.5  # how often a waiting request checks whether its client has disconnected
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -101,27 +102,27 @@ class Batches:
         idle: threading.Event,
     ) -> None:
         self._pool, self._alone, self._together, self._idle = pool, alone, together, idle
-        # (size, item, future) of each request; quick requests are kept per event loop.
-        self._waiting: deque[tuple[int, Any, Future[Any]]] = deque()
+        # (is_small, item, future) of each request; quick requests are kept per event loop.
+        self._waiting: deque[tuple[bool, Any, Future[Any]]] = deque()
         self._quick: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Any]] = WeakKeyDictionary()
         self._taking = threading.Lock()
         # A moving average of the processor time of a small request. It begins high, so that
         # threads compute the first requests.
         self._seconds = 10 * QUICK_SECONDS
 
-    async def run(self, request: Request, size: int, item: Any) -> Any:
-        """The result of a request's item; size: of the request's body, in bytes."""
-        if size <= QUICK_BYTES and self._seconds < QUICK_SECONDS:
+    async def run(self, request: Request, is_small: bool, item: Any) -> Any:
+        """The result of a request's item; is_small: whether the event loop may compute it."""
+        if is_small and self._seconds < QUICK_SECONDS:
             loop = asyncio.get_running_loop()
             waiter, quick = loop.create_future(), self._quick.setdefault(loop, [])
             if not quick:
                 # The loop first reads the other requests that have arrived; they join this pass.
                 loop.call_soon(self._compute_quick, loop, quick)
                 self._idle.clear()
-            quick.append((size, item, waiter))
+            quick.append((is_small, item, waiter))
             return await waiter
         answer: Future[Any] = Future()
-        self._waiting.append((size, item, answer))
+        self._waiting.append((is_small, item, answer))
 
         def take() -> None:
             stopping.set(self._pool.ended.is_set)  # one client's leaving must not stop it
@@ -138,7 +139,10 @@ class Batches:
     def _compute_quick(self, loop: asyncio.AbstractEventLoop, quick: list[Any]) -> None:
         taken = [each for each in quick if not each[-1].cancelled()]
         quick.clear()
+        started = time.perf_counter()
         self._compute(taken)
+        if time.perf_counter() - started > STALL_SECONDS:
+            self._seconds = 10 * QUICK_SECONDS  # threads compute the next requests
         # The loop calls it after the routes of these requests, which send the answers.
         loop.call_soon(self._rest, quick)
 
@@ -146,7 +150,7 @@ class Batches:
         if not quick:
             self._idle.set()
 
-    def _compute(self, taken: Sequence[tuple[int, Any, Any]]) -> None:
+    def _compute(self, taken: Sequence[tuple[bool, Any, Any]]) -> None:
         """Computes items and puts the results into their futures."""
         started = time.thread_time()
         results: list[Any] = [None] * len(taken)
@@ -156,9 +160,11 @@ class Batches:
         for result, (_, item, future) in zip(results, taken, strict=True):
             try:
                 future.set_result(self._alone(item) if result is None else result)
+            except StopIteration:  # no future takes it
+                future.set_exception(RuntimeError("the network raised StopIteration"))
             except Exception as error:
                 future.set_exception(error)
-        if taken and all(size <= QUICK_BYTES for size, *_ in taken):
+        if taken and all(is_small for is_small, *_ in taken):
             seconds = (time.thread_time() - started) / len(taken)
             self._seconds += 0.1 * (seconds - self._seconds)
 

@@ -34,7 +34,7 @@ from impresslearn.files import reason_of
 from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
-from impresslearn.serve.pools import Batches, BoundedPool, Metrics
+from impresslearn.serve.pools import QUICK_BYTES, Batches, BoundedPool, Metrics
 from impresslearn.serve.requests import (
     ERRORS,
     JSON,
@@ -115,8 +115,12 @@ class Service:
             "cache_bytes": cache.nbytes,
         }
 
-    def health(self) -> Answer:
+    # A coroutine, so that the event loop answers a probe without a thread.
+    async def health(self) -> Answer:
         """Answers while the process runs; does not read the store."""
+        return self._about()
+
+    def _about(self) -> Answer:
         backbone = self.learner.backbone
         about = {"network": backbone.name, "input_shape": backbone.input_shape}
         return {"status": "ok", "version": __version__, **about}
@@ -127,7 +131,7 @@ class Service:
         learner, preprocessing = self.learner, self.learner.preprocessing_
         settings = None if preprocessing is None else shown_settings(preprocessing.settings())
         counts = {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
-        return {**self.health(), "preprocessing": settings, **counts}
+        return {**self._about(), "preprocessing": settings, **counts}
 
     @_of_present_file
     def tasks(self, limit: Limit = 100, offset: Offset = 0) -> Answer:
@@ -174,6 +178,8 @@ class Service:
         known = all(name in self.learner.tasks_ for name in named)
         if not known or not isinstance(inputs, np.ndarray):
             return None
+        if self.learner.backbone.normalises_by_batch:
+            return None  # rows of other requests would change the answer
         finite = inputs.dtype == object or bool(np.isfinite(inputs).all())
         form = inputs.dtype, inputs.shape[1:], finite
         return *form, request.prepared, request.logits, request.unknown
@@ -269,8 +275,8 @@ def create_app(
     if not isinstance(learner, ImpressLearner):
         learner = open_store(learner, readonly=True, progress=False)
     service, secret = Service(learner), (token or "").encode()
-    # Predictions and inferences have their own threads. So /health and /tasks never wait for them,
-    # and predictions do not wait for inferences.
+    # Predictions and inferences have their own threads, so /health and /tasks do not wait for them,
+    # except for small predictions, and predictions do not wait for inferences.
     predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
     idle = threading.Event()
     idle.set()
@@ -365,7 +371,12 @@ def create_app(
             if compute_all is None:
                 content = await inferring.run(request, lambda: alone(item))
             else:
-                content = await batches.run(request, len(body), item)
+                is_small = False
+                if len(body) <= QUICK_BYTES:
+                    with suppress(Exception):  # computing the item raises it again
+                        asked = item[1]()
+                        is_small = isinstance(asked.task, str) and not asked.unknown
+                content = await batches.run(request, is_small, item)
             return Response(content, media_type=JSON)
 
         # OpenAPI's description of the body, which FastAPI does not see: the route reads it.
@@ -387,7 +398,9 @@ def create_app(
     add_predictions("/predict", PredictRequest, Predictions, service.predict, together)
     add_predictions("/infer", InferRequest, Inference, service.infer)
     # Predictions are found first. An included router takes longer to find its routes.
-    app.router.routes[:0] = reversed(guarded.routes)
+    app.router.routes[:0] = sorted(
+        guarded.routes, key=lambda route: "POST" not in getattr(route, "methods", ())
+    )
     return app
 
 
@@ -406,6 +419,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unread = 0
         if len(self.pipeline) >= MAX_AHEAD:
             raise ValueError("too many requests sent ahead")  # which answers 400, too
+        if len(self.tasks) >= MAX_CONNECTIONS:
+            # uvicorn also counts answered requests, until the event loop's next turn.
+            self.tasks.difference_update([task for task in self.tasks if task.done()])
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
