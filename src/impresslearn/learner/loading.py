@@ -145,6 +145,8 @@ def _learner(path: Any, settings: dict[str, Any], **options: Any) -> ImpressLear
     known = {*inspect.signature(ImpressLearner).parameters, *options} - {"bank", "in_memory"}
     for name in settings:
         check_known("a learner has no setting", name, sorted(known))
+    if path is None:  # which would be a new store in memory
+        raise InputError("a store's path must be a string or Path, got None")
     cache_bytes = settings.get("cache_bytes", CACHE_BYTES)
     store, plain = open_file(path, cache_bytes=cache_bytes, **options)
     try:
