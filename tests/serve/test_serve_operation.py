@@ -194,14 +194,14 @@ def test_requests_answered_together_get_the_answers_of_each(direct):
 
 def test_a_failing_or_other_request_leaves_the_rest_their_pass(store, monkeypatch):
     free, parsed, shared = threading.Event(), [], []
-    parse, together = server.parse, Service.predict_together
+    parse, predict, together = server.parse, Service.predict, Service.predict_together
 
     def parsing(model, asked, body):
-        parsed.append(body)
-        return free.wait(30) and parse(model, asked, body)
+        return parsed.append(body) or parse(model, asked, body)
 
     monkeypatch.setattr(server, "THREADS", 1)
     monkeypatch.setattr(server, "parse", parsing)
+    monkeypatch.setattr(Service, "predict", lambda own, of: free.wait(30) and predict(own, of))
     monkeypatch.setattr(
         Service, "predict_together", lambda own, of: shared.append(len(of)) or together(own, of)
     )
