@@ -75,8 +75,7 @@ def kernels() -> Iterator[Record]:
                 for each, weight in zip(bits, weights, strict=True):
                     implementation(each.device).mask_sums(each, weight, weight, True)
 
-            # Both read the masks once. mix reads and writes weights; mask_sums reads two tensors of
-            # the weights' size.
+            # Both read the masks once; mix reads and writes weights, mask_sums reads two of them.
             for kernel, action in (("mix", mixed), ("mask_sums", summed)):
                 took = milliseconds(action)
                 rate = (packed + 2 * floats) / took / 1e6

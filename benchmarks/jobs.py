@@ -166,8 +166,7 @@ def run_jobs(
     If a job raises an error, it is raised here; outcomes saved before stay in the cache.
     """
     waiting, workers = cache.missing(in_order(jobs)), workers or cpu_count()
-    # With Ray, joblib returns the results of a batch all at once. Run small batches, so that a
-    # killed run loses at most one batch.
+    # With Ray, joblib returns a whole batch at once: a killed run loses at most a small batch.
     most = workers if backend == "ray" else len(waiting)
     while waiting:
         keys = {job.key for job in waiting}

@@ -1,13 +1,10 @@
-"""Reads and writes records: one JSON file per target, with every measurement as a row.
-
-A record has these keys:
+"""Reads and writes records, one JSON file per target, with these keys:
 
 - target, scale, title, claim, data, settings, seeds: what was run.
 - rows: [{method, task, seed, accuracy, …}]. An entry with lists stands for one row per value.
 - figures, tables: how `benchmarks.report` shows the rows.
 - code, versions, hardware, seconds (of the run), job_seconds (of all its jobs).
-
-Conclusions from the results are written by hand in findings.json: {target: {scale: text}}.
+findings.json has the conclusions, written by hand: {target: {scale: text}}.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Shows records: figures as pictures, and tables as text.
-
-A record defines its figures and tables by these keys:
+"""Shows records: figures as pictures, and tables as text, by these keys of a record:
 - figures: kind (box, bar, line, heatmap), title, x, y, group, where (which rows to use);
   reference: rows that become a horizontal line; chance: the accuracy of guessing, also a line;
   points: columns whose values make a point, in place of x; log_x: whether x is logarithmic;

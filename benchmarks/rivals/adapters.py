@@ -114,8 +114,7 @@ def adapter(
     """Trains an adapter of PEFT for every task, on linear layers and convolutions.
 
     - kind: one of `ADAPTERS`
-    - rank: r; by default the kind's own rank or 4. For RandLoRA, a higher rank (default 32) means
-      fewer numbers
+    - rank: r; by default 4, or the kind's own. RandLoRA (32) has fewer numbers at higher ranks
     - config: further settings under PEFT's names, such as num_vectors
     - precision, largest: after training, numbers are rounded to this precision, with integers up to
       `largest`; predictions use the rounded numbers

@@ -73,8 +73,7 @@ class RanPAC(FeatureRival):
     """Ridge regression of one-hot labels on random features max(0, f W) (McDonnell et al. 2023).
 
     The ridge penalty (a share of the mean squared length) is the best on a held-out fifth of all
-    examples; the published code chooses it like this for each task. The adapter that the paper
-    trains first is left out.
+    examples; the published code chooses it like this for each task. There is no adapter.
 
     - width: the number of random features (10,000 in the paper).
     """
@@ -188,10 +187,7 @@ class FineTunedHead(FeatureRival):
 
 
 class EWC(FineTunedHead):
-    """EWC (Kirkpatrick et al. 2017): a penalty on changes, weighted by Fisher information.
-
-    Fisher information is summed over tasks (Schwarz et al. 2018).
-    """
+    """EWC (Kirkpatrick et al. 2017), with Fisher information summed as by Schwarz et al. (2018)."""
 
     STRENGTH = 300.0
     fisher: Tensor | float = 0.0

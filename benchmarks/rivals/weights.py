@@ -93,8 +93,7 @@ def share(
 ) -> FineTuning:
     """Changes for every task in the main directions of LoRA's changes for earlier tasks.
 
-    The directions are fixed. The paper also merges new directions, but this would change earlier
-    tasks.
+    The directions are fixed: to merge new ones, as in the paper, would change earlier tasks.
 
     - earlier: the data of the earlier tasks, which LoRA learns with learning rate lora_lr
     - count: k, the number of main directions of a layer's outputs, and of its inputs. A task has
