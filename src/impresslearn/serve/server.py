@@ -275,8 +275,8 @@ def create_app(
     if not isinstance(learner, ImpressLearner):
         learner = open_store(learner, readonly=True, progress=False)
     service, secret = Service(learner), (token or "").encode()
-    # Predictions and inferences have their own threads, so /health and /tasks do not wait for them,
-    # except for small predictions, and predictions do not wait for inferences.
+    # Large predictions and inferences have threads of their own: /health and /tasks do not wait for
+    # them, and predictions do not wait for inferences.
     predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
     idle = threading.Event()
     idle.set()
@@ -373,9 +373,8 @@ def create_app(
             else:
                 is_small = False
                 if len(body) <= QUICK_BYTES:
-                    with suppress(Exception):  # computing the item raises it again
-                        asked = item[1]()
-                        is_small = isinstance(asked.task, str) and not asked.unknown
+                    asked = item[1]()
+                    is_small = isinstance(asked.task, str) and not asked.unknown
                 content = await batches.run(request, is_small, item)
             return Response(content, media_type=JSON)
 

@@ -31,7 +31,7 @@ from impresslearn.training.progress import Progress, silent
 
 # The approximate bytes for tasks that train together: many small networks fill a GPU.
 MEMORY = 2 * 1024**3
-MOST_ON_CPU = 16  # more tasks than this are no faster on a CPU and do not fit in its cache
+MOST_ON_CPU = 16  # training more tasks together is no faster on a CPU: its cache is full
 # An estimate of memory in copies of the weights: stacked weights, gradients and activations.
 COPIES = 6
 STATES = 4  # a parameter, its gradient and two moments of Adam

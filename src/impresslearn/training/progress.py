@@ -53,7 +53,7 @@ class Progress:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         console, title = Console(stderr=True), visible(self.title)
-        name = TextColumn("{task.description}", markup=False)  # brackets in a name are no markup
+        name = TextColumn("{task.description}", markup=False)  # brackets in a name are not markup
         with Progress(
             name, BarColumn(), TimeRemainingColumn(), console=console, transient=True
         ) as bar:
