@@ -60,6 +60,19 @@ def test_a_twentieth_of_own_inputs_and_nearly_all_noise_is_rejected(learned, tas
         assert rejected(learned, blobs(7)[0], size, task) > 0.9
 
 
+def test_few_examples_of_many_features_set_no_limit_that_new_inputs_exceed():
+    backbone = il.create_backbone("linear", in_features=384, head="own")
+    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False, max_bytes=3000)
+    labels, generator = torch.arange(800) % 15, torch.Generator().manual_seed(0)
+    for name in ("t0", "t1", "t2"):
+        means = 0.3 * torch.randn(15, 384, generator=generator)
+        inputs = means[labels] + torch.randn(800, 384, generator=generator)
+        inputs *= torch.arange(1, 385) ** -0.25
+        learner.learn_task(name, (inputs[:300], labels[:300]))
+        guesses = learner.infer_tasks(inputs[300:], among=[name])
+        assert np.mean([guess.unknown for guess in guesses]) < 0.07
+
+
 def test_single_inputs_find_their_task_and_those_of_none_raise(learned):
     for seed in (0, 1, 2):
         guesses = learned.infer_tasks(blobs(seed, rows=60)[0])

@@ -196,41 +196,74 @@ def feature_profile(
     code = _coded_means(rest, step)
     means = FeatureProfile((scale, step), code).means(directions)
     if is_first:
-        relative, central = _cross_fitted(space, features, targets, means - exact)
+        relative, unfitted, central = _cross_fitted(space, features, targets, means - exact)
     else:
-        away, central = torch.cdist(coordinates, means).square(), space.distances(coordinates)
-        # An input is nearer to a mean that includes it, so leave each input out of its class mean.
-        rows = torch.arange(len(targets), device=targets.device)
-        left_out = (coordinates - exact[targets]) / (counts[targets] - 1).clamp_min(1)[:, None]
-        away[rows, targets] = (coordinates - means[targets] + left_out).square().sum(dim=1)
-        relative = space.relative(away, central)
+        central = space.distances(coordinates)
+        # An example is nearer to a mean that includes it, so leave each out of its class mean.
+        seen = counts[targets, None]
+        own = (coordinates - exact[targets]) * seen / (seen - 1).clamp_min(1)
+        away = torch.cdist(coordinates, means).square()
+        relative, unfitted = _relative(space, away, central, own, means - exact, targets)
     numbers = [scale, step]
     for each in (relative, central.log()):
         numbers += [float(each.mean()), max(float(each.std()), 1e-3)]
-    scores = FeatureProfile.rounded(numbers, code).scores(relative, central)
+    scores = FeatureProfile.rounded(numbers, code).scores(unfitted, central)
     profile = FeatureProfile.rounded([*numbers, *limits_of(scores.cpu()).tolist()], code)
     return profile if all(map(math.isfinite, profile.numbers)) else None
 
 
+def _relative(
+    space: FeatureSpace,
+    away: Tensor,
+    central: Tensor,
+    own: Tensor,
+    errors: Tensor,
+    targets: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """(n,) relative distances of a task's own examples, and these as if its head were not fitted.
+
+    A head is fitted to its examples, so the means coded by it are nearer to those far from their
+    class than to new inputs. The second distances pair each example with an error of another one.
+
+    - away: (n, K), squared distances from the coded means; those of the own class are replaced.
+    - own: (n, d), from the exact mean of the own class without the example to the example.
+    - errors: (K, d), the errors of the coded class means.
+    """
+    rows, others = torch.arange(len(targets), device=targets.device), torch.empty_like(targets)
+    for label in targets.unique():
+        members = rows[targets == label]
+        others[members] = members.roll(1)
+    fixed, both = (own.square() + errors[targets].square()).sum(dim=1), []
+    for paired in (own, own[others]):
+        away[rows, targets] = fixed - 2 * (paired * errors[targets]).sum(dim=1)
+        both.append(space.relative(away, central))
+    return both[0], both[1]
+
+
 def _cross_fitted(
     space: FeatureSpace, features: Tensor, targets: Tensor, errors: Tensor
-) -> tuple[Tensor, Tensor]:
-    """(n,) relative and central distances of the examples that the space was learned from.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(n,) distances of the examples that the space was learned from: both relative, and central.
 
     Each fifth of the examples is measured in a space learned from the other four.
 
     - errors: (K, d), the errors of the coded class means.
     """
-    relative, central = features.new_zeros(len(features)), features.new_zeros(len(features))
+    measured = features.new_zeros(3, len(features))
     moved = errors @ space.inverse.T
+    by_class = targets.argsort(stable=True)  # so that each fold has examples of each class
     for fold in range(FOLDS):
-        held = torch.arange(len(features), device=features.device) % FOLDS == fold
+        held = torch.zeros_like(targets, dtype=torch.bool)
+        held[by_class[fold::FOLDS]] = True
         part = FeatureSpace.of(features[~held], targets[~held], matrix=space.matrix) or space
         known, seen = part.coordinates(features[~held]), part.coordinates(features[held])
-        means = class_means(known, targets[~held], len(errors)) + moved @ part.basis
-        central[held] = part.distances(seen)
-        relative[held] = space.relative(torch.cdist(seen, means).square(), central[held])
-    return relative, central
+        exact, moves = class_means(known, targets[~held], len(errors)), moved @ part.basis
+        central, own = part.distances(seen), seen - exact[targets[held]]
+        away = torch.cdist(seen, exact + moves).square()
+        relative = _relative(space, away, central, own, moves, targets[held])
+        measured[:, held] = torch.stack([*relative, central])
+    relative, unfitted, central = measured
+    return relative, unfitted, central
 
 
 def profile_share(max_bytes: int | None) -> int:

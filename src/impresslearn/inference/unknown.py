@@ -226,8 +226,10 @@ def exceeded_by(limits: Any, away: Tensor) -> Tensor:
 def _described(own: Tensor, few: bool) -> TaskProfile:
     """A profile with the statistics of a task's signals, or without if a store cannot keep them."""
     # Statistics are fitted to half of the inputs and limits measured on the other half, because a
-    # quiet group varies less on the inputs by which it was chosen.
-    fitted, rest = own[::2], own[1::2]
+    # quiet group varies less on the inputs by which it was chosen. Both halves are random, because
+    # labels often repeat in turn.
+    order = torch.randperm(len(own), generator=torch.Generator().manual_seed(0))
+    fitted, rest = own[order[::2]], own[order[1::2]]
     if len(rest) < 2:
         return TaskProfile(0, 0)
     unlimited = _fitted(fitted, few)

@@ -268,8 +268,11 @@ def spread_rows(inputs: Tensor | Inputs, count: int) -> Tensor | Inputs:
 
 
 def spread_places(length: int, count: int) -> np.ndarray:
-    """Up to `count` evenly spaced positions, in order, from 0 to `length` - 1."""
-    return np.unique(np.linspace(0, length - 1, min(count, length)).astype(int))
+    """Up to `count` positions below `length`, in order: a random one of each equal part."""
+    # Evenly spaced ones could miss whole classes of data whose labels repeat in turn.
+    count = min(count, length)
+    parts = np.arange(count) + np.random.default_rng(0).random(count)
+    return np.unique((parts * (length / max(1, count))).astype(int))
 
 
 def check_backbone(value: Any) -> Backbone:
