@@ -77,8 +77,8 @@ def text_learner(folder: Path, **settings: Any) -> il.ImpressLearner:
 @pytest.fixture(scope="module")
 def learned(folder: Path) -> il.ImpressLearner:
     learner = text_learner(folder)
-    learner.learn_task("all", sentences(*WORDS))
-    return learner.learn_task("food", sentences("dish", "card"))
+    learner.learn_task("all", sentences(*WORDS, count=200))
+    return learner.learn_task("food", sentences("dish", "card", count=200))
 
 
 def test_every_form_of_sentences_becomes_the_same_tokens(learned: il.ImpressLearner) -> None:
