@@ -200,7 +200,7 @@ def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
     assert {f"task-{file.name.partition('-')[0]}" for file in asked} == set(tasks()) - kept
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ray_gives_the_same(alone):
     ray = pytest.importorskip("ray")
     settings = {"env_vars": {"PYTHONPATH": PATHS}}
