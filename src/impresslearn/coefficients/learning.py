@@ -1,8 +1,8 @@
 """Trains a task's numbers with gradients: eqs. 1 and 2 of the paper, for any parametrisation.
 
-`trainable_numbers` makes the tensors of a parametrisation leaves of an optimisation, either real
-numbers or integers on grids. Its `step_weights` computes the network's weights from them. Then
-`TaskTraining.fit` minimises cross-entropy plus the cost that `step_weights` returns.
+`trainable_numbers` sets up the tensors of a parametrisation for training, as real numbers or as
+integers on grids. It returns a `Trainable`, whose `step_weights` computes the network's weights.
+Then `TaskTraining.fit` minimises cross-entropy plus the cost that `step_weights` returns.
 """
 
 import math
@@ -38,15 +38,16 @@ COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
 
-# How often a training compares its code with the budget, apart from the warm-up.
+# About how many times a training compares its code with the budget; never during the warm-up.
 CONTROLS = 60
-# Proportional and integral gain of the control of the price's logarithm. The size follows the price
-# late, so that an integral alone would overshoot.
+# Gains of the PI controller of the price's logarithm. The size reacts late to the price, so an
+# integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
-# The training aims at these fractions of the budget; steady excess and last steps need the rest.
+# The training aims at these fractions of the budget. The size stays a little above the aim and may
+# grow in the last steps.
 AIM, SPARSE_AIM = 0.92, 0.7
 HIGHEST_RISE = 12.0  # of the price's logarithm
-DEAD_ZONES = 20  # steps of the search for the smallest dead zone
+DEAD_ZONES = 20  # steps of the search in `result_within`
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Budget:
     """Controls the price of a bit during a training, so that the code fits into max_bytes.
 
     - max_bytes: limit on the code of all numbers.
-    - price: the lowest price of a bit; the training changes it to the current price.
+    - price: the current price of a bit. It begins with the lowest price.
     - excess: the relative excess of the final code over max_bytes, before it is cut to fit.
     """
 
@@ -90,7 +91,7 @@ def trainable_numbers(
     - previous: the task's numbers to continue from; None starts from the beginning.
     - budget: limit on the bytes. The price of bits is adjusted so that the code ends near it. If
       the code is too long in the end, small integers are set to 0.
-    - head: whether to train the task's own head too, if it has one.
+    - head: whether to train the task's own head too, if it has one. Not for previous numbers.
 
     Raises InputError for an empty bank if masks are needed, and for previous numbers whose kind
     differs from the settings.
@@ -105,7 +106,8 @@ def trainable_numbers(
     groups = _leaves(training, bank, spec, parts, num_masks, layouts, previous)
     is_sparse = spec.parametrisation.is_sparse
     # The full price from the first step would shrink a mixture to zeros before it becomes useful.
-    # Numbers that start from a pretrained network, or from a learned task, are useful at once.
+    # Numbers that start from a pretrained network are useful at once. So are those of a learned
+    # task, unless they are sparse integers.
     steps, warmup = training.recipe.total_steps(examples), 0.0
     if spec.bit_price and not spec.residual and (previous is None or is_sparse):
         warmup = spec.parametrisation.price_warmup * steps
@@ -152,7 +154,10 @@ def trainable_numbers(
         return len(encode_tensors(coefficients.tensors(), flat, "coded", coefficients.grids))
 
     def result_within() -> Coefficients:
-        """The result with the smallest dead zone (sizes set to 0) that makes it fit the budget."""
+        """The result with the smallest dead zone that makes it fit the budget.
+
+        Integers become 0 if their values before rounding lie in the dead zone around 0.
+        """
         learned = result()
         if budget is None:
             return learned
@@ -177,7 +182,8 @@ def trainable_numbers(
                 groups[0].set(first, folded(backbone, part, values, gathered, kept))
             first += len(layout)
 
-    can = training.fold_after > 0 and can_fold(backbone, spec.tune)
+    has_deltas = any(isinstance(part, NormBiasDeltas) for part in parts)
+    can = training.fold_after > 0 and has_deltas and can_fold(backbone, spec.tune)
     quantized = groups[0] if isinstance(groups[0], QuantizedParameters) else None
     parameters = list(chain.from_iterable(group.parameters for group in groups))
     return Trainable(parameters, step_weights, result_within, fold if can else None, quantized)
@@ -245,7 +251,7 @@ def _leaves(
                 tensor[..., : initial[place].shape[-1]] = initial[place]
             grid = initial_grids[place] if initial_grids else Grid(start.step, start.value)
             values.append(tensor)
-            # A step of 0 means that all integers are zero; the tensor then gets its first step.
+            # A grid of step 0 means that all integers are 0: begin with the usual grid.
             grids.append(grid if grid.step else Grid(start.step, grid.offset))
             speeds.append(start.speed)
     if not is_coded:
@@ -263,7 +269,7 @@ def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, previous: Coeffi
     deltas = [part for part in previous.parts if isinstance(part, NormBiasDeltas)]
     main = [part for part in previous.parts if not isinstance(part, (Head, NormBiasDeltas))]
     wanted = [NormBiasDeltas(spec.tune)] if backbone.small_parameters(spec.tune) else []
-    # A task that only has a head can continue with any settings.
+    # A task without coefficients of masks or weights can continue with any settings.
     other = main and (main != [spec.parametrisation] or deltas != wanted)
     if other or (previous.grids is None) != (spec.bit_price is None):
         line = "the task has coefficients of another kind than this learner's settings give"

@@ -1,4 +1,4 @@
-"""Task inference: finds the task of inputs without labels or a task name (SupSup's GN setting).
+"""Task inference: finds the task of inputs without labels or a task name (GN in the SupSup paper).
 
 "exhaustive" runs every task and judges it by its predictions and by its profile, which describes
 the task's own inputs. A class map of all tasks, if there is one, replaces the profiles. In all
@@ -9,7 +9,8 @@ with very many tasks a learner gives it only those nearest to the inputs.
 the factor of a task is its share. "one_shot" computes a loss's derivative in each share, at equal
 shares, and takes the task of the most negative derivative (Wortsman et al. 2020). "alpha"
 optimises the shares per layer (the ImpressLearn paper), then judges the best sixteen tasks as
-"exhaustive" does. These two answer "unknown" if inputs exceed the thresholds of a task's profile.
+"exhaustive" does. "exhaustive" and "alpha" answer "unknown" if inputs exceed the thresholds of a
+task's profile.
 """
 
 import math
@@ -62,9 +63,9 @@ TEMPERATURE = 0.1
 # The number of uniform predictions added to a judged batch. Without them the entropy of the mean of
 # few predictions is mostly noise.
 PRIOR = 2.0
-# The weight of a squared distance. It would be 0.5 if its six parts (for two moments and four group
-# means) were independent and Gaussian.
-# 0.5 is 1 to 3 points better on digits, but 10 worse on single sentences (78, not 88%).
+# The weight of a squared distance. 0.5 would be right if the six parts of the distance (two moments
+# and four group means) were independent and Gaussian. It is 1 to 3 points better on digits, but
+# finds the task of 78% of single sentences, not of 88%.
 DISTANCE_WEIGHT = 0.25
 # For inputs of few values: the weight of a Gaussian's evidence, below 1 because values correlate,
 # and a temperature that halves the weight of predictions (chosen on three kinds of tables).
@@ -160,7 +161,9 @@ def feature_evidence(
 ) -> FeatureEvidence:
     """The evidence in inputs (n, ...); arguments as in `guess_task`."""
     names, foreign = [task.name for task in tasks], dict[str, Tensor]()
-    is_mapped = class_map is not None and set(names) <= set(class_map.codes)
+    known = {} if class_map is None else class_map.codes
+    # An update may have added classes that the map does not have.
+    is_mapped = all(known.get(task.name, (0,))[0] == task.num_classes for task in tasks)
     profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
     if frozen is None or not (is_mapped or profiled):
         return FeatureEvidence(None, {}, foreign)
@@ -181,7 +184,7 @@ def feature_evidence(
                 means = task.profile.means(space.directions(head, task.num_classes))
                 away = torch.cdist(coordinates, means).square()
                 relative = space.relative(away, central)
-                log_ratios[task.name] = -RATIO_WEIGHT / 2 * relative
+                log_ratios[task.name] = -RATIO_WEIGHT / 2 * relative  # relative is -2 log ratio
                 foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and is_mapped:
         scores = dict(zip(names, class_map.scores(values, names), strict=True))
@@ -232,8 +235,8 @@ def guess_task(
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     _check_not_empty(tasks, inputs)
     judged = spread_rows(inputs, JUDGED_INPUTS)
-    evidence = feature_evidence(backbone, tasks, judged, space, frozen, class_map)
     if method in ("auto", "exhaustive"):
+        evidence = feature_evidence(backbone, tasks, judged, space, frozen, class_map)
         outputs = outputs_of_tasks(backbone, bank, tasks, judged, evidence.features)
         (guess,) = _judge(backbone, outputs, judged, "exhaustive", evidence, len(judged))
         return guess
@@ -251,12 +254,16 @@ def guess_task(
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     shortlist = [tasks[place] for place in order[:ALPHA_SHORTLIST]]
-    outputs = outputs_of_tasks(backbone, bank, shortlist, judged, evidence.features)
-    (guess,) = _judge(backbone, outputs, judged, method, evidence, len(judged))
+    outputs = outputs_of_tasks(backbone, bank, shortlist, judged)
+    no_features = FeatureEvidence(None, {}, {})  # tasks that can be added up have no own heads
+    (guess,) = _judge(backbone, outputs, judged, method, no_features, len(judged))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The mixture may fit worse than the best task's own weights: keep the better of the two.
     best = next(task.view() for task in shortlist if task.name == guess.best)
-    losses = [information_maximisation(view.logits(backbone, judged)) for view in (mixture, best)]
+    losses = [
+        information_maximisation(view.logits(backbone, judged)) / largest_entropy(view.num_classes)
+        for view in (mixture, best)
+    ]
     chosen = mixture if losses[0] <= losses[1] else best
     return replace(guess, posterior=posterior, mixture=chosen)
 
@@ -351,14 +358,15 @@ def _losses_and_log_odds(
     A task's loss is the sum of two terms. The first is the information objective of its
     predictions, divided by log K and a temperature. The second is the mismatch between the inputs
     and the task's own inputs, because a wrong task may be as certain of a few inputs as the right
-    one. Both are multiplied by √size, not by size, because the inputs of a batch are not
-    independent; only with few features the mismatch is multiplied by size. Over a pretrained
+    one. Both are multiplied by √size, because the inputs of a batch are not independent. With few
+    features, however, the mismatch is multiplied by size. Over a pretrained
     network the mismatch is the negative log likelihood of the inputs' features. With a class map it
     includes the predictions, and the first term is dropped.
 
     "unknown" becomes likely if the inputs look foreign to the task, or if the entropy of its
-    predictions is above the task's threshold. It is impossible for a task without a profile. The
-    class comes from the class map and is -1 without one, or for a batch of several inputs.
+    predictions is above the task's threshold. (For profiles of features and of few values the
+    entropy does not count.) It is impossible for a task without a profile. The class comes from the
+    class map, and is -1 without one and for a batch of several inputs.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))

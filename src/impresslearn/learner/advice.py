@@ -197,7 +197,8 @@ def advise(
     check_mapping("tasks", labelled, "{name: data}")
     data = {name: as_examples(of, layout=preprocessing) for name, of in labelled.items()}
     largest_first = sorted(data, key=lambda name: -len(data[name]))
-    count = min(MOST_BASIS, len(data) // 3)
+    # No method trains masks over a pretrained network.
+    count = 0 if getattr(backbone, "pretrained", False) else min(MOST_BASIS, len(data) // 3)
     basis = {name: data[name] for name in largest_first[:count]}
     cases = _cases({name: data[name] for name in largest_first[count:]}, check_seed(seed))
     common: dict[str, Any] = {"preprocessing": preprocessing, "seed": seed, "shape": ()}

@@ -56,7 +56,7 @@ from impresslearn.store.tasks import ROLES, TaskInfo
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-MANY_COMPARED = 2000  # `infer_task` warns if it compares more tasks than this
+MANY_COMPARED = 2000  # inference warns if it compares more tasks than this
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -72,8 +72,9 @@ class ImpressLearner(ReadOnlySettings):
       layers) or "uniform" (equal density).
     - granularity: the kind of numbers that a task learns. "layer": a coefficient per mask and layer
       (the paper). "unit": a coefficient per mask and output unit. "weight": an integer per weight,
-      without masks; needs precision="coded". "readout": a linear head over the features that the
-      network gives under each mask. `register_parametrisation` adds other values.
+      without masks; needs precision="coded". "readout": a linear head over the network's
+      features under each mask, or without masks over the frozen network's features.
+      `register_parametrisation` adds other values.
     - output_scale: whether a task that combines masks also learns a scale per output unit.
     - precision: the number format of coefficients, in computations and in the store: "float32",
       "float16", "int8", "int5", "int4", or "coded" (integers, with their code length in the loss).
@@ -176,6 +177,7 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def bank_(self) -> MaskBank:
         """The bank with all masks. Its method `append` adds a mask that you made yourself."""
+        # Records the network's fingerprint, too, if the bank has trained masks.
         return self._store.bank.trained_with(self.backbone)
 
     @property
@@ -236,7 +238,8 @@ class ImpressLearner(ReadOnlySettings):
 
         The masks are named name, name/1, name/2, … The task predicts with the first mask.
 
-        - seeds: one integer per mask, all different. A mask depends only on its own seed.
+        - seeds: one integer per mask, all different. A mask depends only on its own seed, and on
+          the first mask's if that one gathers the norm statistics that all tasks share.
         - batched: as in `learn_tasks`. name, data, note: as in `learn_basis`.
         """
         numbers = range(check_integer("count", count, 1))
@@ -380,7 +383,8 @@ class ImpressLearner(ReadOnlySettings):
         """Learns to infer the task of a single input, from the features of a pretrained network.
 
         The store keeps the result, a `ClassMap` that all tasks share. No task changes. Call this
-        again for tasks learned later: inference uses the map only if it has all possible tasks.
+        again for tasks learned later, and for those whose classes an update changed: inference uses
+        the map only if it has all classes of all possible tasks.
 
         - tasks: name of a learned task -> labelled data of all its classes, such as its training
           data. Pass all tasks in one call if you can.
@@ -428,6 +432,7 @@ class ImpressLearner(ReadOnlySettings):
         for row, guess in enumerate(guesses):
             if guess.class_index is not None:
                 labels[row] = self.tasks_.stored(guess.best).classes[guess.class_index]
+        # A class map gives a class for every row, or for none.
         parts = mixed_logits(self._store, values, names) if None in labels else ()
         for part in parts:
             best = part.logits.argmax(dim=1).tolist()
@@ -468,7 +473,7 @@ class ImpressLearner(ReadOnlySettings):
     ) -> TaskGuess:
         """Infers the task of unlabelled inputs (n, ...), n >= 1, which must all be of one task.
 
-        At most 256 of the inputs are used. If the learner has more than 256 tasks, "auto" may run a
+        At most 256 inputs are judged. If the learner has more than 256 tasks, "auto" may run a
         shortlist: the 64 tasks whose class means are nearest to the inputs, and all tasks without
         class means. The posterior omits other tasks. A shortlist needs a pretrained network, or
         `linear` with more than 32 input values. In all other cases "auto" equals "exhaustive".
@@ -511,7 +516,8 @@ class ImpressLearner(ReadOnlySettings):
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A torch module that computes a task's logits, independent of the learner.
 
-        - prepared: whether the module takes preprocessed inputs; by default it takes raw inputs.
+        - prepared: whether the module takes preprocessed inputs. By default it takes the inputs of
+          the learner's `preprocessing`; without one it neither scales nor reorders them.
         """
         return ExportedTask(self.task_model(task, prepared=prepared))
 
@@ -552,7 +558,10 @@ class ImpressLearner(ReadOnlySettings):
     def _inference_arguments(
         self, inputs: Any, among: str | Sequence[str], may_omit: bool, one_by_one: bool = False
     ) -> tuple[list[KnownTask], Tensor | Inputs, dict[str, Any]]:
-        """Tasks (may_omit: perhaps a shortlist), prepared inputs, and keywords of `guess_task`."""
+        """Returns the tasks to compare, the prepared inputs, and keywords of `guess_task`.
+
+        - may_omit: whether a shortlist may replace all tasks.
+        """
         store, values = self._store, self.prepare(inputs)
         if may_omit and among in ("all", "learned"):
             shortlist = store.index.shortlist(values, one_by_one)
@@ -580,10 +589,11 @@ class ImpressLearner(ReadOnlySettings):
             )
         known = []
         for task in chosen:
-            # Inference needs each readout twice, for the evidence and for the logits, so readouts
-            # may stay in the cache unless there are very many.
-            stays = len(chosen) <= MANY_COMPARED and all(isinstance(p, Readout) for p in task.parts)
-            view = partial(self._store.view, task, evict_others=stays)
+            # Inference needs each readout twice, for the evidence and for the logits: a readout may
+            # take the place of other weights in the cache, unless there are very many tasks.
+            is_readout = bool(task.parts) and all(isinstance(part, Readout) for part in task.parts)
+            may_evict = is_readout and len(chosen) <= MANY_COMPARED
+            view = partial(self._store.view, task, evict_others=may_evict)
             # A basis task is the simplest mixture: its own mask alone.
             mixes = task.mask is not None or [part.mixes_masks() for part in task.parts] == [True]
             mixture = partial(self._store.coefficients, task) if mixes else None

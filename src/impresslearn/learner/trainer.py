@@ -84,7 +84,7 @@ class Trainer:
     def learn_masks(
         self, names: Sequence[str], data: Any, seeds: Seeds, note: Note | None, batched: bool
     ) -> None:
-        """Trains one mask per seed on one task, which then predicts with the first mask."""
+        """Trains one mask per name and seed on one task, which predicts with the first mask."""
         store, settings, backbone = self.store, self.settings, self.store.backbone
         names = [check_name(name) for name in names]
         store.check_new_task(names[0], names)
@@ -143,7 +143,7 @@ class Trainer:
         for name, seed in zip(tasks, self._seeds(list(tasks), seeds), strict=True):
             data = training_examples(backbone, tasks[name], preprocessing, self._is_readout)
             if not new:
-                # The form of the first task's raw inputs holds for all other tasks too.
+                # The form of the first task's raw inputs (pixels, columns, shape) holds for all.
                 form = readouts.raw_form(store, self.settings, tasks[name], data[0])
                 preprocessing = with_form(preprocessing, form)
             extra = _checked_note(notes.get(name)) | form
@@ -192,7 +192,9 @@ class Trainer:
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
         # Readouts of staged tasks read features of the frozen network, without masks.
-        networks = readouts.networks_of(store, self.settings) if self._is_readout else (0, True)
+        networks = 0, True  # no masks, but the network itself
+        if self._is_readout:
+            networks = readouts.networks_of(store, self.settings)
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
@@ -300,6 +302,7 @@ class Trainer:
                 if refused_bytes is None:
                     self.warn_if_at_chance(task.name, task.data, result)
                     continue
+                # What the task takes above its limit must come from the room of its numbers.
                 room = (task.room or 0) + (max_bytes or 0) - refused_bytes
                 if room < 0:
                     raise readouts.does_not_fit(task, max_bytes)
@@ -387,7 +390,8 @@ class Trainer:
         standard_error = (chance * (1 - chance) / len(places)) ** 0.5
         if accuracy >= chance + 2 * standard_error:
             return
-        has_price = self.settings.precision == "coded" and self.settings.bit_price > 0
+        is_coded = self.settings.precision == "coded" and store.tasks.stored(name).mask is None
+        has_price = is_coded and self.settings.bit_price > 0
         hint = "lower the bit_price" if has_price else "try more steps or another learning rate"
         warn_caller(
             f"{name!r} was not learned: {percent(accuracy)} of its examples are classified "
@@ -410,7 +414,7 @@ class Trainer:
 
     @property
     def _is_readout(self) -> bool:
-        """Whether tasks are only readouts; the scale of their inputs is then not checked."""
+        """Whether tasks are only readouts."""
         return self.settings.spec.parametrisation.is_readout
 
     def _seeds(self, names: Sequence[str], seeds: Seeds) -> list[int]:

@@ -232,7 +232,7 @@ def checked_inputs(
 
 
 def checked_features(backbone: Backbone, features: Features) -> Features:
-    """Returns the features. Raises InputError for features of another network, and for NaN."""
+    """Returns the features. Raises InputError for features of another network."""
     if features.network != backbone.identity:
         line = f"these features are of another network than this {backbone.name}"
         raise InputError(f"{line}; compute them with this learner's features(inputs)")

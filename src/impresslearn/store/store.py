@@ -88,7 +88,7 @@ class Store:
         self._mask_digests: dict[int, bytes] = {}
         self._written_masks = 0  # how many masks of the bank are known to be in the database
         self._generation: Hashable = None  # the database's generation at the last `catch_up`
-        # A commit acquires `committing`, then `_adopting`. A reader acquires only `_adopting`.
+        # A commit acquires `committing`, then `_adopting`. A reader acquires one of them at a time.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
         # Whether learning may add a projection or `FeatureSpace` for all tasks; False in workers.
         self.adds_shared = True
@@ -274,7 +274,7 @@ class Store:
     def commit_projection(
         self, features: Tensor, dimensions: int, num_masks: int, residual: bool
     ) -> tuple[int, Projection]:
-        """Commits a projection for later readouts; returns its number in the store, and it."""
+        """Commits a projection for later readouts. Returns its number in the store, and itself."""
         projection = Projection.of(features, dimensions, num_masks, residual)
         projection = replace(projection, matrix=projection.matrix.to(self.backbone.device))
         self.commit_masks(())  # writes masks that the bank had from the start
@@ -311,7 +311,7 @@ class Store:
                     if row is not None and row.same_numbers(versions[-1]):
                         return
                 first = len(bank)
-                # Encoding masks is slow. A database in memory gets them only when it is saved.
+                # Encoding drawn masks is slow: a database in memory gets masks when it is saved.
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:
@@ -356,6 +356,7 @@ class Store:
             statistics = round_statistics(backbone, gathered, precision, view.weights, run.examples)
             view = replace(view, statistics=statistics.values)
         places = spread_places(len(run.examples), PROFILED_INPUTS)
+        # `profiled` are the inputs that the profile describes, `inputs` those for the predictions.
         inputs = profiled = run.examples.inputs_at(places)
         readout = draft.parts[-1] if draft.parts else None
         if run.features is not None and isinstance(readout, Readout):
@@ -365,7 +366,7 @@ class Store:
             positions = _positions(0 if changes_network else row.num_masks, readout.residual)
             values = run.features[torch.from_numpy(places)]
             keys = tuple(map(self._feature_key, positions))
-            profiled = Features(values, inputs_behind(inputs), backbone.name, keys, {})
+            profiled = Features(values, inputs_behind(inputs), backbone.identity, keys, {})
             inputs = inputs if changes_network else profiled
         outputs = view.outputs(backbone, inputs)
         numbers = [outputs, *(statistics.values.values() if statistics else ())]
@@ -433,7 +434,9 @@ class Store:
         return self._view(task, self.statistics(task), self._weights(task))
 
     def weights(self, task: StoredTask, evict_others: bool = True) -> Weights:
-        """The effective weights of a stored task; of a readout, its head (f, K) over all features.
+        """The effective weights of a stored task.
+
+        If the task is only a readout, these are its head (f, K) over all features.
 
         evict_others: see `WeightCache.get`.
         """
@@ -441,7 +444,11 @@ class Store:
         return self.cache.get(f"task {task.digest.hex()}", make, evict_others)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
-        """The networks whose features a readout uses: frozen if residual, then one per mask."""
+        """The networks whose features a readout reads.
+
+        - num_masks: the network under each of the first masks of the bank.
+        - residual: whether the frozen network comes before these.
+        """
         self.catch_up()
         positions = _positions(num_masks, residual)
         first, *others = map(self._network, positions)
@@ -513,6 +520,7 @@ class Store:
     def _feature_key(self, position: int | None) -> Hashable:
         """A key for the features under one mask; it is the same in all stores of this network."""
         mask = None if position is None else self.mask_digest(position)
+        # A pretrained network has statistics of its own, which are the same in all stores.
         gathered = None if self.backbone.pretrained else self.shared
         return mask, None if gathered is None else self.backbone.fingerprint(gathered)
 
