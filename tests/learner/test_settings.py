@@ -7,6 +7,7 @@ from functools import reduce
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import impresslearn as il
 from impresslearn import ImpressLearner, MaskBank, Prepared, Preprocessing, Recipe, SupSup
@@ -81,6 +82,13 @@ def test_what_no_file_could_keep_is_refused_before_training(given, line, tmp_pat
         for verb in (learner.learn_task, learner.learn_basis):
             refused(line, verb, **{"name": "a", "data": blobs()} | given)
         assert (len(learner.tasks_), len(learner.bank_)) == (0, 1)
+
+
+@pytest.mark.parametrize(("units", "masks"), [(900, 16), (1136, 14), (2000, 8), (2100, 0)])
+def test_a_small_network_has_as_many_masks_as_its_budget_has_bits_for(units, masks):
+    network = nn.Sequential(nn.Linear(4, units), nn.ReLU(), nn.Linear(units, 2))
+    learner = ImpressLearner.from_preset(il.adapt(network), "pretrained")
+    assert (len(learner.bank_), learner.settings.staged) == (masks, not masks)
 
 
 def pixels():

@@ -155,8 +155,9 @@ class Preset:
     - init, gain: arguments of `create_backbone`.
     - own_head: whether the preset needs a network with a head per task.
     - more: further settings of `ImpressLearner`, as are the fields from `allocation` to `sparsity`.
-    - small: settings that replace the others on a small network, one for which max_bytes allows
-      at least a bit per coefficient. The entry `masks` is a number of disjoint masks to draw.
+    - small: settings that replace the others on a small network. The entry `masks` is the number
+      of disjoint masks to draw, or fewer so that max_bytes allows a bit per coefficient. A network
+      is small if this leaves at least half of the masks.
     """
 
     description: str
@@ -188,9 +189,9 @@ class Preset:
         names = ("allocation", "basis_recipe", "task_recipe", "penalty", "score_rule", "sparsity")
         settings = {name: getattr(self, name) for name in names} | {**self.more, **overrides}
         small = dict(self.small)
-        masks = small.pop("masks", 0)
-        numbers = masks * sum(layer.units for layer in backbone.layers)
-        if numbers > 8 * (settings.get("max_bytes") or 0):  # the network is not small
+        most, units = small.pop("masks", 0), sum(layer.units for layer in backbone.layers)
+        masks = min(most, 8 * (settings.get("max_bytes") or 0) // max(1, units))
+        if masks < most / 2:  # the network is not small
             small, masks = {}, 0
         settings |= {**small, **overrides}
         # Norm statistics can only be folded into norms that the network has.
