@@ -4,7 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.errors import TrainingError
+from impresslearn import create_backbone
 from impresslearn.masks.edge_popup import RULES, SAMPLE_SIZE, Popup, top_mask
+from impresslearn.masks.sparsity import ones_per_layer
 
 
 def oracle(scores, ones, rule):
@@ -80,6 +82,29 @@ def test_popup_masks_forward_and_passes_straight_through_backward(rule, levels):
     sign = scores.detach().sign() if rule == "magnitude" else 1
     torch.testing.assert_close(scores.grad, upstream * weight.detach() * sign)
     assert weight.grad is None
+
+
+# What MultitaskMaskConv and its cross-entropy gave in RAIVNLab/supsup at 6a318784, sparsity 0.25.
+AUTHORS_GRADIENTS = """
+    -0.0413 -0.2133  0.0815 -0.2936  0.0913  0.1433 -0.1872 -0.0536  0.2710 -0.0392
+    -0.1457  0.1008 -0.0501 -0.1215  0.2055  0.0437 -0.1269 -0.0851  0.1441 -0.0749"""
+
+
+def test_a_layer_of_supsups_authors():
+    place = torch.arange(20.0).reshape(4, 5)
+    scores = ((place * 7 % 20 - 9.3) / 10).requires_grad_()
+    (constant,) = create_backbone("linear", 4, in_features=5, gain=1).weights.values()
+    weight = constant.abs() * torch.where(place % 3 == 0, -1, 1)
+    inputs = (torch.arange(30.0).reshape(6, 5) * 2 % 7 - 3) / 2
+    logits = inputs @ Popup.apply(scores, weight, 5, "magnitude").T
+    loss = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 3, 0, 1]))
+    loss.backward()
+    assert top_mask(scores, 5).flatten().nonzero().flatten().tolist() == [0, 3, 11, 14, 17]
+    assert float(loss.detach()) == pytest.approx(1.79236221, rel=1e-6)
+    expected = torch.tensor([float(each) for each in AUTHORS_GRADIENTS.split()])
+    torch.testing.assert_close(scores.grad.flatten(), expected, atol=6e-5, rtol=0)
+    layers = create_backbone().layers  # with er_sparsity and sparsity 16
+    assert ones_per_layer(layers, 1 - 24244 / 266200, "erdos_renyi") == (17344, 6400, 500)
 
 
 @pytest.mark.gpu
