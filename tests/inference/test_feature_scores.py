@@ -69,8 +69,7 @@ def test_few_examples_of_many_features_set_no_limit_that_new_inputs_exceed():
         inputs = means[labels] + torch.randn(800, 384, generator=generator)
         inputs *= torch.arange(1, 385) ** -0.25
         learner.learn_task(name, (inputs[:300], labels[:300]))
-        guesses = learner.infer_tasks(inputs[300:], among=[name])
-        assert np.mean([guess.unknown for guess in guesses]) < 0.07
+        assert np.mean([g.unknown for g in learner.infer_tasks(inputs[300:], among=[name])]) < 0.07
 
 
 def test_single_inputs_find_their_task_and_those_of_none_raise(learned):

@@ -201,18 +201,6 @@ def test_a_killed_driver_goes_on_where_it_ended(alone, tmp_path):
 
 
 @pytest.mark.nightly
-def test_ray_gives_the_same(alone):
-    ray = pytest.importorskip("ray")
-    settings = {"env_vars": {"PYTHONPATH": PATHS}}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=settings)
-    try:
-        learner = new_learner().learn_tasks(tasks(), workers="ray")
-    finally:
-        ray.shutdown()
-    assert contents(learner) == alone
-
-
-@pytest.mark.nightly
 def test_a_killed_ray_node_and_a_killed_driver_lose_nothing(tmp_path):
     """Two nodes in processes of their own, one of which dies; then the driver does."""
     pytest.importorskip("ray")

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.errors import TrainingError
 from impresslearn import create_backbone
+from impresslearn.errors import TrainingError
 from impresslearn.masks.edge_popup import RULES, SAMPLE_SIZE, Popup, top_mask
 from impresslearn.masks.sparsity import ones_per_layer
 
@@ -103,8 +103,8 @@ def test_a_layer_of_supsups_authors():
     assert float(loss.detach()) == pytest.approx(1.79236221, rel=1e-6)
     expected = torch.tensor([float(each) for each in AUTHORS_GRADIENTS.split()])
     torch.testing.assert_close(scores.grad.flatten(), expected, atol=6e-5, rtol=0)
-    layers = create_backbone().layers  # with er_sparsity and sparsity 16
-    assert ones_per_layer(layers, 1 - 24244 / 266200, "erdos_renyi") == (17344, 6400, 500)
+    ones = ones_per_layer(create_backbone().layers, 1 - 24244 / 266200, "erdos_renyi")
+    assert ones == (17344, 6400, 500)  # with er_sparsity and sparsity 16
 
 
 @pytest.mark.gpu

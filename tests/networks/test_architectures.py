@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn.networks import norms
+from impresslearn.networks import create_backbone, norms, register_backbone, registry
 from impresslearn.networks.architectures import lenet_300_100, resnet20
 from toys import resnet
 
@@ -52,3 +52,17 @@ def test_a_new_policy_is_one_entry(monkeypatch):
     assert backbone.norm == "layer"
     assert isinstance(backbone.module.stem[1], nn.GroupNorm)
     assert not backbone.has_statistics
+
+
+def test_batch_norms_of_ones_own_network_come_under_the_policy_asked_for(monkeypatch):
+    monkeypatch.setattr(registry, "_builders", dict(registry._builders))
+
+    @register_backbone("tracking")
+    def tracking(num_classes):
+        return nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.Linear(6, num_classes))
+
+    for norm, kept in ((None, 2), ("per_task", 2), ("shared", 2), ("batch", 0)):
+        backbone = create_backbone("tracking", 3, norm=norm)
+        assert backbone.norm == (norm or "per_task")
+        assert len(backbone.initial_statistics()) == kept
+        assert create_backbone(**backbone.spec).fingerprint() == backbone.fingerprint()

@@ -191,7 +191,7 @@ class Preset:
         small = dict(self.small)
         most, units = small.pop("masks", 0), sum(layer.units for layer in backbone.layers)
         masks = min(most, 8 * (settings.get("max_bytes") or 0) // max(1, units))
-        # Readouts of all blocks are as accurate in stages, with half the bytes in a fifth of the time.
+        # Over all blocks, stages are as accurate, with half of the bytes and a fifth of the time.
         if masks < most / 2 or isinstance(backbone.module, BlockFeatures):
             small, masks = {}, 0
         settings |= {**small, **overrides}
