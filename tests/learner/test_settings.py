@@ -84,11 +84,13 @@ def test_what_no_file_could_keep_is_refused_before_training(given, line, tmp_pat
         assert (len(learner.tasks_), len(learner.bank_)) == (0, 1)
 
 
-@pytest.mark.parametrize(("units", "masks"), [(900, 16), (1136, 14), (2000, 8), (2100, 0)])
-def test_a_small_network_has_as_many_masks_as_its_budget_has_bits_for(units, masks):
-    network = nn.Sequential(nn.Linear(4, units), nn.ReLU(), nn.Linear(units, 2))
-    learner = ImpressLearner.from_preset(il.adapt(network), "pretrained")
-    assert (len(learner.bank_), learner.settings.staged) == (masks, not masks)
+def test_only_small_networks_whose_last_block_is_read_get_masks():
+    for units, masks in ((1000, 16), (1001, 0)):
+        network = nn.Sequential(nn.Linear(4, units), nn.ReLU(), nn.Linear(units, 2))
+        blocks = il.BlockFeatures(network, torch.eye(4), blocks=["1"])
+        for module, count in ((network, masks), (blocks, 0)):
+            learner = ImpressLearner.from_preset(il.adapt(module), "pretrained")
+            assert (len(learner.bank_), learner.settings.staged) == (count, not count)
 
 
 def pixels():

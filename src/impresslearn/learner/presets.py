@@ -155,9 +155,9 @@ class Preset:
     - init, gain: arguments of `create_backbone`.
     - own_head: whether the preset needs a network with a head per task.
     - more: further settings of `ImpressLearner`, as are the fields from `allocation` to `sparsity`.
-    - small: settings that replace the others on a small network. The entry `masks` is the number
-      of disjoint masks to draw, or fewer so that max_bytes allows a bit per coefficient. A network
-      is small if this leaves at least half of the masks, and if its head reads only the last block.
+    - small: settings that replace the others on a small network, one for which max_bytes allows
+      at least a bit per coefficient, and whose head reads only the last block. The entry `masks`
+      is a number of disjoint masks to draw.
     """
 
     description: str
@@ -189,10 +189,11 @@ class Preset:
         names = ("allocation", "basis_recipe", "task_recipe", "penalty", "score_rule", "sparsity")
         settings = {name: getattr(self, name) for name in names} | {**self.more, **overrides}
         small = dict(self.small)
-        most, units = small.pop("masks", 0), sum(layer.units for layer in backbone.layers)
-        masks = min(most, 8 * (settings.get("max_bytes") or 0) // max(1, units))
+        masks = small.pop("masks", 0)
+        numbers = masks * sum(layer.units for layer in backbone.layers)
+        is_large = numbers > 8 * (settings.get("max_bytes") or 0)
         # Over all blocks, stages are as accurate, with half of the bytes and a fifth of the time.
-        if masks < most / 2 or isinstance(backbone.module, BlockFeatures):
+        if is_large or isinstance(backbone.module, BlockFeatures):
             small, masks = {}, 0
         settings |= {**small, **overrides}
         # Norm statistics can only be folded into norms that the network has.
