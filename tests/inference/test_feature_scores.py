@@ -63,11 +63,10 @@ def test_a_twentieth_of_own_inputs_and_nearly_all_noise_is_rejected(learned, tas
 def test_few_examples_of_many_features_set_no_limit_that_new_inputs_exceed():
     backbone = il.create_backbone("linear", in_features=384, head="own")
     learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False, max_bytes=3000)
-    labels, generator = torch.arange(800) % 15, torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    labels, sizes = torch.arange(800) % 15, torch.arange(1, 385) ** -0.25
     for name in ("t0", "t1", "t2"):
-        means = 0.3 * torch.randn(15, 384, generator=generator)
-        inputs = means[labels] + torch.randn(800, 384, generator=generator)
-        inputs *= torch.arange(1, 385) ** -0.25
+        inputs = sizes * (0.3 * torch.randn(15, 384)[labels] + torch.randn(800, 384))
         learner.learn_task(name, (inputs[:300], labels[:300]))
         assert np.mean([g.unknown for g in learner.infer_tasks(inputs[300:], among=[name])]) < 0.07
 

@@ -96,9 +96,7 @@ def test_statistics_and_heads_come_along(head):
     if head == "own":
         refused("a mask alone has none: give the result", accuracy, backbone, trained.mask, data)
         return
-    refused(
-        "keep statistics, which only a result of train_mask", accuracy, backbone, trained.mask, data
-    )
+    refused("keep statistics, which only", accuracy, backbone, trained.mask, data)
     ticket = prune(backbone, data, sparsity=0.5, rounds=1, recipe=RECIPE)
     refused("keep statistics", accuracy, backbone, ticket, data)  # its own are of trained weights
     of_batch = adapt(module, norm="batch", head=head)

@@ -38,8 +38,11 @@ def steps_of(recipe, source=SOURCE, seed=0):
     ("settings", "steps"),
     [
         ({"epochs": 3, "batch_size": 4}, 9),
+        ({"epochs": 3, "batch_size": 100}, 3),
+        ({"epochs": 0.5, "batch_size": 5}, 1),
         ({"epochs": 1, "batch_size": 5, "min_steps": 7}, 7),
         ({"epochs": 5, "batch_size": 5, "min_steps": 7}, 10),
+        ({"epochs": 0, "min_steps": 2}, 2),
     ],
 )
 def test_steps(settings, steps):

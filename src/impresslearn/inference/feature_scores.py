@@ -223,18 +223,15 @@ def _relative(
     """(n,) relative distances of a task's own examples, and these as if its head were not fitted.
 
     A head is fitted to its examples, so the means coded by it are nearer to those far from their
-    class than to new inputs. The second distances pair each example with an error of another one.
+    class than to new inputs. The second distances pair each error with another example.
 
     - away: (n, K), squared distances from the coded means; those of the own class are replaced.
     - own: (n, d), from the exact mean of the own class without the example to the example.
     - errors: (K, d), the errors of the coded class means.
     """
-    rows, others = torch.arange(len(targets), device=targets.device), torch.empty_like(targets)
-    for label in targets.unique():
-        members = rows[targets == label]
-        others[members] = members.roll(1)
+    rows = torch.arange(len(targets), device=targets.device)
     fixed, both = (own.square() + errors[targets].square()).sum(dim=1), []
-    for paired in (own, own[others]):
+    for paired in (own, own.roll(1, dims=0)):
         away[rows, targets] = fixed - 2 * (paired * errors[targets]).sum(dim=1)
         both.append(space.relative(away, central))
     return both[0], both[1]

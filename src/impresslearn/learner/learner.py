@@ -516,8 +516,7 @@ class ImpressLearner(ReadOnlySettings):
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A torch module that computes a task's logits, independent of the learner.
 
-        - prepared: whether the module takes preprocessed inputs. By default it takes the inputs of
-          the learner's `preprocessing`; without one it neither scales nor reorders them.
+        - prepared: whether the module leaves out the learner's `preprocessing`.
         """
         return ExportedTask(self.task_model(task, prepared=prepared))
 
