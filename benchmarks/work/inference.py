@@ -80,14 +80,10 @@ def infer_task(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
     how = settings.get("method_settings", {})
     guess = guess_task(backbone, bank, choices, test.inputs[chosen], settings["method"], **how)
     best, right = int(guess.best), settings["position"]
-    return Outcome(
-        {
-            "task": name,
-            "found": float(best == right),
-            "accuracy": accuracy_of(backbone, guess.mixture or choices[best].view(), test),
-            "known_accuracy": accuracy_of(backbone, choices[right].view(), test),
-        }
-    )
+    view, known = guess.mixture or choices[best].view(), choices[right].view()
+    values = {"task": name, "found": float(best == right)}
+    values["accuracy"] = accuracy_of(backbone, view, test)
+    return Outcome(values | {"known_accuracy": accuracy_of(backbone, known, test)})
 
 
 def _basis_task(
