@@ -198,7 +198,7 @@ def _planned_runs(
         streams[seed] = others, evaluated
     planned, groups = [], set[str]()
     for label, entry in methods.items():
-        factory, grid = entry if isinstance(entry, tuple) else (entry, {})
+        factory, grid = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, {})
         if not callable(factory) or not isinstance(grid, Mapping):
             raise InputError(
                 f"{label}: give a class or a function that makes the method, as each seed needs a "

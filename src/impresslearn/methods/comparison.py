@@ -110,7 +110,7 @@ class Comparison:
 
         Rows have method, against, difference, half_width of the 95% interval, p_value of the paired
         t-test, p_holm (corrected for all pairs), and n, the number of seeds. Interval and p-values
-        are None with fewer than five seeds, and if the difference is the same for all seeds.
+        are None with fewer than five seeds; p-values also if the difference is always the same.
         """
         rows: list[Row] = []
         draws = {label: summary.draws for label, summary in self.means().items() if summary}
