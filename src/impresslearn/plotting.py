@@ -13,7 +13,7 @@ import numpy as np
 
 from impresslearn.errors import InputError
 from impresslearn.statistics import Summary
-from impresslearn.tables import format_value, kind_of
+from impresslearn.tables import format_value, kind_of, texts_of
 
 COLOURS = {
     "surface": "#ffffff",
@@ -300,11 +300,11 @@ def heatmap(
     if not rows:
         raise InputError(f"no row has {x}, {y} and {value}; there is nothing to draw")
     cells = []
+    across, down = (texts_of(key, (row[key] for row in rows)) for key in (x, y))
     for row in rows:
-        cell = {"x": format_value(x, row[x]), "y": format_value(y, row[y]), "value": row[value]}
+        cell = {"x": across[row[x]], "y": down[row[y]], "value": row[value]}
         cells.append(cell | {"text": format_value(value, row[value])})
-    columns = list(dict.fromkeys(cell["x"] for cell in cells))
-    lines = list(dict.fromkeys(cell["y"] for cell in cells))
+    columns, lines = list(across.values()), list(down.values())
     # White text has a contrast of at least 4:1 on the darkest quarter of the shades.
     low, high = min(row[value] for row in rows), max(row[value] for row in rows)
     dark_from = low + 0.75 * (high - low)

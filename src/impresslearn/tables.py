@@ -6,7 +6,7 @@ gives "33.3 kB". This module does not import torch, so that commands start quick
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -89,6 +89,13 @@ def format_value(key: str, value: Any) -> str:
     if not isinstance(value, (int, float)):
         return visible(str(value))
     return FORMATS[kind_of(key)](value)
+
+
+def texts_of(key: str, values: Iterable[Any]) -> dict[Any, str]:
+    """Value -> its text, as `format_value` makes it if no two values then have the same text."""
+    texts = {value: format_value(key, value) for value in values}
+    is_clear = len(set(texts.values())) == len(texts)
+    return texts if is_clear else {value: repr(value) for value in texts}
 
 
 def format_interval(key: str, mean: float, half_width: float) -> str:

@@ -2,17 +2,20 @@
 
 import json
 import re
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
 from joblib.externals.loky import get_reusable_executor
+from torch import nn
 
 import impresslearn as il
 from impresslearn.methods.comparison import Comparison, Run
 from impresslearn.methods.evaluation import Evaluation
 from impresslearn.methods.run_cache import digest
 from impresslearn.statistics import holm, paired_test
-from toys import blobs
+from toys import blobs, mlp
 
 STREAM = {f"t{i}": (blobs(i, classes=2), blobs(i, classes=2)) for i in range(3)}
 
@@ -91,7 +94,7 @@ def test_workers_give_the_results_of_one_process(capfd):
     assert "[2/2] mine, seed 1: accuracy" in lines
 
 
-def test_a_digest_follows_code_and_the_values_it_uses():
+def test_a_digest_follows_code_and_the_values_it_uses(monkeypatch):
     def made(width, shift=0):
         return lambda inputs: inputs[:, :width] + shift
 
@@ -102,6 +105,18 @@ def test_a_digest_follows_code_and_the_values_it_uses():
     pairs = [(made(3), made(3, shift=1)), (lambda: 1, lambda: 2), (il.Recipe(), il.Recipe(lr=0.5))]
     pairs += [(np.arange(3), np.arange(3.0)), ((b"a", b"bc"), (b"ab", b"c")), (np.exp, np.log)]
     pairs += [(re.compile("a"), re.compile("b")), (np.zeros(1, "i4,i4"), np.zeros(1, "i4,f4"))]
+    network = mlp()
+    smooth = nn.Sequential(network[0], nn.Tanh(), *network[2:])
+    pairs += [(il.adapt(network), il.adapt(smooth)), (lambda x, y: y, lambda x, *y: y)]
+    tried = "try:\n  f()\n", "except: h()\n"
+    sources = "  g()\n".join(tried), "".join(tried) + "else: g()"
+    pairs += [[compile(source, "", "exec") for source in sources]]
+    helpers = [ModuleType("helper"), ModuleType("helper")]
+    monkeypatch.setitem(sys.modules, "helper", helpers[0])
+    for rate, helper in enumerate(helpers):  # one file, with a function of another file
+        helper.__file__, helper.count = __file__, made(3)
+        helper.count.rate = rate
+    pairs.append(helpers)
     assert all(digest(one) != digest(other) for one, other in pairs)
 
 
@@ -130,8 +145,13 @@ def test_tables_figures_and_files(tmp_path):
         file = tmp_path / f"chart.{suffix}"
         five.chart().save(file)
         assert file.read_bytes().startswith(start)
-    runs = [Run("mine", {"lr": lr, "penalty": 1}, 0, evaluation(lr)) for lr in (0.1, 0.23)]
-    assert "0.23" in json.dumps(Comparison(tuple(runs)).heatmap("lr", "penalty").to_dict())
+    runs = [Run("a", {"bytes_at_most": k, "lr": None}, 0, evaluation(0.23)) for k in (1000, 1024)]
+    drawn = json.dumps(Comparison(tuple(runs)).heatmap("bytes_at_most", "lr").to_dict())
+    assert re.search('"x": "1024", .*"value": 0.23', drawn)  # not "1.0 kB", as 1000 would be
+    longer = Evaluation(tuple("abc"), 0, ((0.9,) * 3,) * 4, {}, {}, None, 1.0)
+    uneven = Comparison((Run("a", {}, 0, longer), Run("a", {}, 1, evaluation(0.7))))
+    assert "of 2 or 3 learned tasks" in str(uneven)
+    assert '"y": 0.8' in json.dumps(uneven.chart().to_dict())
 
 
 def test_unequal_training_is_reported():

@@ -38,16 +38,9 @@ def test_measures_are_those_worked_out_by_hand():
     assert evaluation([[nan] * 2, [0.9, nan], [0.9, 0.8]]).forward_transfer is None
 
 
-def predicting(predict):
-    """A method without a score that learns nothing."""
-    return SimpleNamespace(
-        learn_task=lambda name, data: None, predict=lambda inputs, task: predict(inputs)
-    )
-
-
 def scoring(*scores):
     """A method that gives these accuracies of the task that was learned last."""
-    return SimpleNamespace(**vars(predicting(None)), score=Mock(side_effect=scores))
+    return SimpleNamespace(learn_task=Mock(), predict=Mock(), score=Mock(side_effect=scores))
 
 
 def test_the_matrix_has_a_row_before_any_task_and_one_after_each():
@@ -64,7 +57,8 @@ def test_the_matrix_has_a_row_before_any_task_and_one_after_each():
 def test_a_method_without_a_score_is_scored_by_its_predictions():
     inputs, labels = blobs(0, count=2300)  # more than are predicted at once
     stream = dict.fromkeys("ab", ((inputs, labels), (inputs, labels)))
-    found = il.evaluate(predicting(lambda inputs: np.zeros(len(inputs))), stream)
+    method = SimpleNamespace(learn_task=Mock(), predict=lambda inputs, _: np.zeros(len(inputs)))
+    found = il.evaluate(method, stream)
     assert found.accuracy == pytest.approx(float((labels == 0).float().mean()))
 
 
@@ -82,23 +76,9 @@ def test_basis_tasks_count_apart(capsys):
 
 
 def test_a_method_may_say_its_bytes_and_nothing_else():
-    method = scoring(*[1] * 12)
+    method = scoring(*[1] * 6)
     method.tasks_ = {"first": SimpleNamespace(bytes=12.5), "second": SimpleNamespace()}
-    found = il.evaluate(method, shifted())
-    assert dict(found.bytes) == {"first": 12.5}
-    method.tasks_["first"].bytes = "much"
-    refused("task 'first': bytes must be .* at least 0, got 'much'", il.evaluate, method, shifted())
-
-
-@pytest.mark.parametrize(
-    ("method", "line"),
-    [
-        (scoring(90), r"task 'first': SimpleNamespace must give an accuracy in \[0, 1\], got 90"),
-        (predicting(lambda inputs: 1 / 0), "predict of SimpleNamespace: ZeroDivisionError"),
-    ],
-)
-def test_what_cannot_be_evaluated(method, line):
-    refused(line, il.evaluate, method, shifted())
+    assert dict(il.evaluate(method, shifted()).bytes) == {"first": 12.5}
 
 
 STREAM = il.streams.permuted_digits(tasks=3, seed=0)

@@ -354,7 +354,7 @@ def _numbers_of_table(table: Any) -> np.ndarray:
     columns = []
     for name, cells in zip(table.columns, values.T, strict=True):
         try:
-            if any(isinstance(cell, str) for cell in cells):
+            if cells.dtype.kind in "mM" or any(isinstance(cell, str) for cell in cells):
                 raise TypeError
             columns.append(cells.astype(np.float64))
         except (TypeError, ValueError):

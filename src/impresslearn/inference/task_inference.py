@@ -302,6 +302,20 @@ def _check_not_empty(tasks: Collection[KnownTask], inputs: Tensor | Inputs) -> N
         raise InputError("the data hold no example")
 
 
+def check_task_names(tasks: Any, count: int) -> list[str]:
+    """The task names of a batch, one per input. Raises InputError unless there are `count`."""
+    if isinstance(tasks, str):
+        return [tasks] * count
+    names = list(tasks) if isinstance(tasks, Iterable) else [tasks]
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"task must be a name, one name per input, or None, got {name!r}")
+    if len(names) != count:
+        line = f"{count} inputs came with {len(names)} task names; give one string for all of them"
+        raise InputError(f"{line}, or a list of {count}")
+    return names
+
+
 def _superposable(
     backbone: Backbone, task: KnownTask, method: str
 ) -> Coefficients | Mapping[str, Tensor]:

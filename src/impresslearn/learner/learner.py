@@ -35,7 +35,7 @@ from impresslearn.errors import ImpressLearnError, InputError, warn_caller
 from impresslearn.export import ExportedTask, TaskModel
 from impresslearn.inference import InferenceMethod, KnownTask, TaskGuess, guess_task, guess_tasks
 from impresslearn.inference.class_map import ClassMap
-from impresslearn.inference.prediction_labels import check_task_names
+from impresslearn.inference.task_inference import check_task_names
 from impresslearn.learner.parallel import learn_in_parallel
 from impresslearn.learner.presets import LearnerSettings, StartName
 from impresslearn.learner.presets import preset as find_preset

@@ -28,6 +28,7 @@ from impresslearn.checks import (
 from impresslearn.errors import InputError, error_prefix, print_line, warn_caller
 from impresslearn.methods.comparison import Comparison, Run, label_of
 from impresslearn.methods.evaluation import (
+    MEASURES,
     Evaluation,
     Tasks,
     check_method,
@@ -40,6 +41,7 @@ from impresslearn.streams import Task
 from impresslearn.tables import duration, percent
 
 BACKENDS = ("loky", "ray")
+RESULT_COLUMNS = ("method", "seed", "task", "phase", "learned", "bytes", *MEASURES)
 EQUAL = 1.05  # up to this ratio of training images, methods count as trained equally
 
 Factory = Callable[..., Any]
@@ -151,7 +153,7 @@ def compare(
         in_cache = f", {len(evaluations)} of them in {cache}" if cache is not None else ""
         line = f"compare: {len(planned)} runs{in_cache}"
         print_line(f"{line}; {min(workers, len(planned))} at a time")
-    _check_training(planned, progress)
+    _check_training(planned[:: len(checked)], progress)
     begun = time.monotonic()
     results = in_processes(_do, jobs, min(workers, len(jobs)), backend)
     for done, (number, evaluation) in enumerate(results, 1):
@@ -194,18 +196,26 @@ def _planned_runs(
             line = f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}"
             raise InputError(f"{line}, {len(evaluate_on or ())} of them in evaluate_on")
         streams[seed] = others, evaluated
-    planned = []
+    planned, groups = [], set[str]()
     for label, entry in methods.items():
-        factory, grid = entry if isinstance(entry, tuple) else (entry, {})
+        factory, grid = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, {})
         if not callable(factory) or not isinstance(grid, Mapping):
             raise InputError(
                 f"{label}: give a class or a function that makes the method, as each seed needs a "
                 f"new one, or (function, settings); got {type(factory).__name__}"
             )
+        if taken := [name for name in grid if name in RESULT_COLUMNS]:
+            raise InputError(f"{label}: {taken[0]!r} is a column of the results, not a setting")
         lists = [value if isinstance(value, list) else [value] for value in grid.values()]
+        if [] in lists:
+            raise InputError(f"{label}: a setting has an empty list of values")
         num_basis = counts.get(label, 0)
         for values in itertools.product(*lists):
             settings = dict(zip(grid, values, strict=True))
+            if (group := label_of(label, settings)) in groups:
+                line = f"two methods are called {shown(group)} in the results"
+                raise InputError(f"{line}; give each an entry with its own label")
+            groups.add(group)
             for seed in seeds:
                 others, evaluated = streams[seed]
                 learned = [*others[:num_basis], *evaluated]
@@ -223,17 +233,17 @@ def _split(
     for name in evaluate_on:
         if name not in by_name:
             raise InputError(f"evaluate_on has {name!r}, but the stream has no task of this name")
+    if len(set(evaluate_on)) < len(evaluate_on):
+        raise InputError(f"evaluate_on must name each task once, got {shown(evaluate_on)}")
     others = [task for task in tasks if task.name not in evaluate_on]
     return others, [by_name[name] for name in evaluate_on]
 
 
-def _check_training(planned: Sequence[PlannedRun], progress: bool) -> None:
+def _check_training(first_runs: Sequence[PlannedRun], progress: bool) -> None:
     """Makes each method once, so that errors come first; warns if training lengths differ."""
-    first_runs: dict[str, PlannedRun] = {}
-    for run in planned:
-        first_runs.setdefault(label_of(run.method, run.settings), run)
     images: dict[str, int] = {}
-    for label, run in first_runs.items():
+    for run in first_runs:
+        label = label_of(run.method, run.settings)
         count = images_of(run.make(), len(run.tasks[run.num_basis].train))
         if count is not None:
             images[label] = count

@@ -16,7 +16,7 @@ from impresslearn.checks import check_choice, imported
 from impresslearn.errors import InputError
 from impresslearn.methods.evaluation import MEASURES, Evaluation, Row
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
-from impresslearn.tables import ABSENT, Table, format_interval, format_value, table_of
+from impresslearn.tables import ABSENT, Table, format_interval, format_value, table_of, texts_of
 
 ROWS = ("tasks", "runs", "matrix")
 SHOWN = ("accuracy", "basis_accuracy", "forgetting", "bytes_per_task", "images_per_task")
@@ -110,7 +110,7 @@ class Comparison:
 
         Rows have method, against, difference, half_width of the 95% interval, p_value of the paired
         t-test, p_holm (corrected for all pairs), and n, the number of seeds. Interval and p-values
-        are None with fewer than five seeds, and if the difference is the same for all seeds.
+        are None with fewer than five seeds; p-values also if the difference is always the same.
         """
         rows: list[Row] = []
         draws = {label: summary.draws for label, summary in self.means().items() if summary}
@@ -145,8 +145,9 @@ class Comparison:
         at_end: list[Row] = []
         for label, runs in self.groups.items():
             evaluations = [run.evaluation for run in runs]
-            for learned in range(1, len(evaluations[0].matrix)):
-                averages = [fmean(each.matrix[learned][:learned]) for each in evaluations]
+            for learned in range(1, max(len(each.matrix) for each in evaluations)):
+                known = [each.matrix[learned] for each in evaluations if learned < len(each.matrix)]
+                averages = [fmean(accuracies[:learned]) for accuracies in known]
                 row: Row = {"method": label, "learned": learned}
                 so_far.append(row | mark_of("accuracy", summarise(averages)))
         accuracies = self.means("accuracy")
@@ -178,10 +179,11 @@ class Comparison:
 
         check_choice("measure", measure, MEASURES)
         cells: dict[str, dict[tuple[Any, Any], list[float]]] = {}
-        for row in self.rows("runs"):
-            if None not in (row.get(x), row.get(y), row[measure]):
-                own = cells.setdefault(row["method"], {})
-                own.setdefault((row[x], row[y]), []).append(row[measure])
+        for run in self.runs:
+            settings, measured = run.columns(), run.evaluation.summary()[measure]
+            if x in settings and y in settings and measured is not None:
+                own = cells.setdefault(run.method, {})
+                own.setdefault((settings[x], settings[y]), []).append(measured)
         if not cells:
             line = f"no run has {measure} and both settings, {x} and {y}; give compare both"
             raise InputError(f'{line}, as in {{"a": (make, {{"{x}": [1, 2], "{y}": [3, 4]}})}}')
@@ -196,20 +198,21 @@ class Comparison:
         return len(next(iter(self.groups.values())))
 
     def _means_table(self) -> Table:
-        names = list(dict.fromkeys(name for run in self.runs for name in run.settings))
+        columns = [run.columns() for run in self.runs]
+        names = dict.fromkeys(name for run in self.runs for name in ("method", *run.settings))
+        texts = {name: texts_of(name, (row.get(name) for row in columns)) for name in names}
         summaries = {measure: self.means(measure) for measure in SHOWN}
         rows = []
         for label, runs in self.groups.items():
-            columns = runs[0].columns()
-            row: Row = {"method": runs[0].method}
-            row |= {name: format_value(name, columns.get(name)) for name in names}
+            own = runs[0].columns()
+            row: Row = {name: texts[name][own.get(name)] for name in names}
             for measure, means in summaries.items():
                 # Leave out columns in which no method has a value.
                 if any(means.values()):
                     row[measure] = _cell(measure, means[label])
             rows.append(row)
-        evaluation = self.runs[0].evaluation
-        learned = len(evaluation.tasks) - evaluation.num_basis
+        counts = {len(run.evaluation.tasks) - run.evaluation.num_basis for run in self.runs}
+        learned = " or ".join(map(str, sorted(counts)))
         note = f"Means over {_counted(self._seeds)} (n counts seeds) of {learned} learned tasks"
         if self._seeds >= MIN_DRAWS:
             note += "; ± half a 95% t interval over seeds"
@@ -224,12 +227,10 @@ class Comparison:
             return None
         rows = []
         for row in tests:
-            difference = format_value("difference", row["difference"])
-            if row["half_width"]:
-                difference = format_interval("difference", row["difference"], row["half_width"])
+            if width := row["half_width"]:
+                row["difference"] = format_interval("difference", row["difference"], width)
             keys = ("method", "against", "difference", "p_value", "p_holm")
-            shown = row | {"difference": difference}
-            rows.append({key: shown[key] for key in keys})
+            rows.append({key: row[key] for key in keys})
         note = f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
         return table_of(rows, "Differences of accuracy", f"{note}corrected by Holm.")
 

@@ -3,11 +3,10 @@
 The digest is joblib's hash of a pickle, except that it covers your own functions and classes by
 value: their compiled code, the values that they close over, and the globals that they use. So an
 edit of the code changes the digest, and an edit of a comment does not. Installed code (this
-package, torch, ...) counts only by its name.
+package, torch, ...) counts only by its name. Modules imported inside functions do not count.
 """
 
 import json
-import os
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -30,6 +29,9 @@ from impresslearn.networks import Backbone
 INSTALLED = [str(Path(__file__).parents[1])]
 INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
 CODE = (FunctionType, staticmethod, classmethod, property, type(cache(len)))
+USED = (ModuleType, type, *CODE)  # what a module may have from other files
+OF_CODE = ("co_code", "co_exceptiontable", "co_flags", "co_names", "co_varnames", "co_consts")
+OF_BACKBONE = ("module", "norm", "num_classes", "head", "input_shape", "input_dtype", "layers")
 PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
 
 
@@ -95,14 +97,15 @@ def _contents(value: Any) -> list[Any] | None:
         # Size and time stand for the content, as reading all images of a folder would take long.
         about = value.stat() if value.is_file() else None
         return [str(value), about and [about.st_size, about.st_mtime_ns]]
-    if isinstance(value, Backbone):
-        # Attributes are left out: some are filled at first use, and the digest must stay the same.
-        return [value.fingerprint(), value.norm, value.num_classes, value.head]
-    if isinstance(value, CodeType):
-        return [value.co_code, value.co_names, value.co_varnames, list(value.co_consts)]
+    if isinstance(value, (Backbone, CodeType)):
+        # A backbone fills other attributes at first use, and the digest must stay the same.
+        names = OF_BACKBONE if isinstance(value, Backbone) else OF_CODE
+        return [getattr(value, name, None) for name in names]
     if isinstance(value, ModuleType):
-        file = None if _is_installed(value.__name__) else getattr(value, "__file__", None)
-        return [value.__name__, Path(file).read_bytes() if file else None]
+        if _is_installed(value.__name__) or not getattr(value, "__file__", None):
+            return [value.__name__]
+        used = {key: each for key, each in vars(value).items() if isinstance(each, USED)}
+        return [value.__name__, Path(value.__file__ or "").read_bytes(), used]
     if isinstance(value, (FunctionType, type)):
         named = [value.__module__, value.__qualname__]
         if _is_installed(value.__module__):
@@ -110,14 +113,16 @@ def _contents(value: Any) -> list[Any] | None:
         if isinstance(value, FunctionType):
             return named + _parts_of(value)
         # Python's own attributes tell where a class is defined, not what it does.
-        own = sorted(name for name in vars(value) if not name.startswith(("__", "_abc")))
+        own = {k: v for k, v in vars(value).items() if not k.startswith(("__", "_abc"))}
         verbs = [each for each in vars(value).values() if isinstance(each, CODE)]
-        return [*named, list(value.__bases__), {name: vars(value)[name] for name in own}, verbs]
+        return [*named, type(value), list(value.__bases__), own, verbs]
     if isinstance(value, CODE):
         parts = [getattr(value, name, None) for name in ("__wrapped__", "fget", "fset")]
         return [type(value).__name__, *parts]
     if isinstance(value, torch.nn.Module):
-        return [type(value), vars(value) | {"training": None}]
+        hooks = {k: v for k, v in vars(value).items() if "_hooks" in k and isinstance(v, dict)}
+        values = {k: list(v.values()) for k, v in hooks.items()}  # keys depend on other modules
+        return [type(value), vars(value) | values | {"training": None}]
     if isinstance(value, (set, frozenset)):
         return sorted(map(digest, value))  # order differs between processes
     if isinstance(value, MappingProxyType):
@@ -132,8 +137,8 @@ def _contents(value: Any) -> list[Any] | None:
 
 
 def _parts_of(function: FunctionType) -> list[Any]:
-    """The code of a function, its defaults, and the variables and globals that it uses."""
-    cells = []
+    """The code of a function, its defaults, attributes, and the variables and globals it uses."""
+    cells: list[Any] = [vars(function)]
     for cell in function.__closure__ or ():
         try:
             cells.append(cell.cell_contents)
@@ -146,21 +151,17 @@ def _parts_of(function: FunctionType) -> list[Any]:
 
 def _names_in(code: CodeType) -> set[str]:
     """The names that a function, and the functions defined in it, look up."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _names_in(constant)
-    return names
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*map(_names_in, inner))
 
 
 def _is_installed(name: str | None) -> bool:
     """Whether a module is part of Python, of this package or of another installed package."""
-    module = sys.modules.get(name or "")
-    file = getattr(module, "__file__", None)
+    file = getattr(sys.modules.get(name or ""), "__file__", None)
     if file is None:  # built in, or entered at a prompt
         return name != "__main__"
-    path = str(Path(file).resolve())
-    return any(path.startswith(f"{Path(folder).resolve()}{os.sep}") for folder in INSTALLED)
+    path = Path(file).resolve()
+    return any(path.is_relative_to(Path(folder).resolve()) for folder in INSTALLED)
 
 
 def _plain(value: Any) -> Any:

@@ -31,7 +31,7 @@ from impresslearn.data import Inputs, Prepared
 from impresslearn.data.text import shown_settings
 from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
 from impresslearn.files import reason_of
-from impresslearn.inference.prediction_labels import check_task_names
+from impresslearn.inference.task_inference import check_task_names
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
 from impresslearn.serve.pools import QUICK_BYTES, Batches, BoundedPool, Metrics
