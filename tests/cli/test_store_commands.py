@@ -14,7 +14,7 @@ import impresslearn as il
 from impresslearn.cli import shared
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.learner.presets import CANDIDATES
-from toys import blobs, invoke, run
+from toys import blobs, few_labels, invoke, run
 
 QUICK = 'recipe={"epochs":0,"min_steps":100,"batch_size":32}'
 NEW = ("--network", "widths=[24,12]", "--set", "sparsity=0.7", "--set", QUICK)
@@ -120,17 +120,26 @@ def test_a_task_that_fails_does_not_stop_the_others(folder, store, tmp_path, wor
 def test_a_task_of_random_labels_is_not_kept(folder, store, tmp_path):
     inputs, labels = (part.numpy() for part in blobs(3, count=200))
     random = np.random.default_rng(0).permutation(labels)
-    half = np.where(np.arange(200) % 2 == 0, labels, random)
-    for name, given in (("random", random), ("good", labels), ("half", half)):
+    third = np.where(np.arange(200) % 3 == 0, labels, random)
+    for name, given in (("random", random), ("good", labels), ("third", third)):
         np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=given)
     enough = ("--min-accuracy", 0.8)
     line = error_of("learn", store, tmp_path / "random.npz", *enough, kind=TrainingError)
-    assert "of 40 held-out examples are right, at least 80.0% must be" in line
+    assert "of 41 held-out examples are right, at least 80.0% must be" in line
     run("learn", store, tmp_path / "good.npz", *enough)
-    worse = f"good={tmp_path / 'half.npz'}"
+    worse = f"good={tmp_path / 'third.npz'}"
     line = error_of("learn", store, worse, "--update", "--only-if-better", kind=TrainingError)
     assert "held-out examples are right" in line
     assert list(il.load(store).tasks_) == ["a", "b", "good"]
+    inputs, labels = inputs[labels < 2], labels[labels < 2]
+    np.savez(tmp_path / "two.npz", inputs=inputs, labels=labels)
+    labels[:2] = 2  # one of them is held out
+    np.savez(tmp_path / "three.npz", inputs=inputs, labels=labels)
+    run("learn", store, tmp_path / "two.npz")
+    run("learn", store, f"two={tmp_path / 'three.npz'}", "--update", "--only-if-better")
+    fresh = tmp_path / "fresh.impress"
+    run("new", fresh, tmp_path / "good.npz", *NEW)
+    run("learn", fresh, tmp_path / "good.npz", "--basis", *enough)
 
 
 def test_a_task_is_updated_and_restored(folder, store):
@@ -150,6 +159,7 @@ def test_few_labels_need_features(folder, tmp_path):
     run("new", path, train / "a.npz", "--preset", "few_labels", *NEW)
     run("learn", path, train / "a.npz", train / "b.npz", "--basis", "--features")
     assert run_json("info", path)["projections"] == 1
+    assert invoke("learn", path, "no.npz", "none.npz", "--features").exit_code == 3
     few = write(tmp_path / "few.npz", 4, slice(0, 40))
     run("learn", path, few)
     test = write(tmp_path / "test.npz", 4, slice(40, None))
@@ -176,6 +186,11 @@ def test_columns_labels_and_scale_of_tables(tmp_path):
     assert result["classes"] == ["x", "y", "z"]
     rows = run_json("predict", path, mirrored, "--task", "plants", *column)["rows"]
     assert [row["label"] for row in rows] == [row["label"] for row in result["rows"]]
+    made_in_python = few_labels(il.create_backbone("linear", 3, in_features=16, head="own"))
+    made_in_python.save(path, overwrite=True)
+    run("learn", path, plants, mirrored, *column)
+    rows = run_json("evaluate", path, f"plants={mirrored}", f"other={plants}", *column)
+    assert min(row["accuracy"] for row in rows) > 0.9
 
 
 def test_the_scale_is_measured_on_all_tasks(tmp_path):
@@ -232,14 +247,14 @@ def test_networks_of_your_own(folder, tmp_path, monkeypatch):
 
 def test_advise_prints_commands_that_run_and_no_row_is_wide(folder, store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # One method is enough: a readout of the network.
-    monkeypatch.setattr("impresslearn.learner.advice.CANDIDATES", CANDIDATES[1:2])
+    # One method is enough: a readout of features that a basis task learns.
+    monkeypatch.setattr("impresslearn.learner.advice.CANDIDATES", CANDIDATES[2:3])
     for name in ("train", "test"):
         shutil.copytree(folder / name, name)
-    said = run("advise", "train/a.npz", "train/b.npz")
-    for command in said.replace(" \\\n", " ").splitlines()[-2:]:
+    said = run("advise", "train")
+    for command in said.replace(" \\\n", " ").splitlines()[-3:]:
         run(*shlex.split(command)[1:])
-    assert list(il.load("STORE.impress").tasks_) == ["a", "b"]
+    assert list(il.load("STORE.impress").tasks_) == [*"abcd"]
     name = Path(store).name
     said += run("tasks", name) + run("info", name) + run("info", name, "b")
     said += run("evaluate", name, "test/a.npz", "test/b.npz")
@@ -274,12 +289,13 @@ def test_listing_and_describing(ready):
     assert "min steps 100" in " ".join(run("info", ready, "b").split())
 
 
-def test_removing_and_compacting(store):
+def test_removing_and_compacting(folder, store):
     assert invoke("remove", store, "a").exit_code == 1  # nobody answers
     assert "a" in il.load(store).tasks_
     assert run("remove", store, "a", "--yes") == "removed a\n"
     assert list(il.load(store).tasks_) == ["b"]
-    run("remove", store, "b", "--yes")
+    run("learn", store, f"é={folder / 'train' / 'c.npz'}")
+    assert run("remove", store, "b", "é", "e\u0301", "--yes") == "removed b, é\n"
     before = store.stat().st_size
     assert run("compact", store).endswith(" now\n")
     assert store.stat().st_size <= before

@@ -78,3 +78,6 @@ def test_single_inputs_find_their_task(learner, tmp_path):
     learner.update_task("c", (TASKS["c"][0], grown))  # the map lacks the new class
     assert learner.infer_task(TASKS["c"][0][200:201]).class_index is None
     assert learner.infer_task(TASKS["a"][0][200:201], among=["a"]).class_index is not None
+    learner.tell_apart({"c": (TASKS["c"][0], grown)}).restore_task("c", 1)
+    learner.update_task("c", (TASKS["c"][0], np.where(grown == max(grown), 99, grown)))
+    assert list(learner.class_map_.codes) == ["a"]  # "c" has as many classes, but others

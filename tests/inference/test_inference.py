@@ -60,7 +60,7 @@ def test_basis_tasks_and_learned_tasks_are_told_apart(digits, method, objective)
 
 def test_the_tasks_can_be_chosen(digits):
     inputs, chosen = STREAM[4].test.inputs[:100], ["permuted-4", "permuted-1"]
-    for among, names in (("learned", STREAM.names[4:6]), (chosen, chosen)):
+    for among, names in (("learned", STREAM.names[4:6]), (np.array(chosen), chosen)):
         guess = digits.infer_task(inputs, among=among)
         check_distribution(guess, names)
         assert guess.task == "permuted-4"

@@ -85,6 +85,16 @@ def test_warnings_of_workers_reach_the_caller(executor):
     assert [str(each.message)[:12] for each in caught] == ["'task-0' was", "'task-1' was"]
 
 
+def test_names_are_composed_and_tasks_of_other_processes_stay(executor):
+    wanted = {"a": blobs(0), "e\u0301": blobs(1)}
+    learner = new_learner().learn_tasks(wanted, workers=executor)
+    assert list(learner.tasks_) == ["a", "é"]
+    guess = learner.infer_task(blobs(1)[0], among=[*wanted, "é"])
+    assert sum(guess.posterior.values()) + guess.unknown_probability == pytest.approx(1)
+    rows = [*new_learner().learn_tasks({"b": blobs(2), "a": blobs(3)})._store.rows.task_rows()]
+    assert learner._store.commit_many(rows) == ["b"]
+
+
 def unreadable() -> None:
     raise FileNotFoundError(2, "No such file or directory")
 

@@ -19,12 +19,13 @@ from starlette.requests import ClientDisconnect
 import impresslearn as il
 from conftest import INPUTS, problem, request
 from impresslearn.errors import StoppedError
+from impresslearn.networks import registry
 from impresslearn.serve import create_app, pools, server
 from impresslearn.serve.pools import Batches, BoundedPool
 from impresslearn.serve.requests import PredictRequest
 from impresslearn.serve.server import Service
 from models import MODELS, padded
-from toys import QUICK, ConvNet, blobs, pictures, quick_learner, run
+from toys import QUICK, ConvNet, blobs, mlp, pictures, quick_learner, run
 
 
 @pytest.mark.parametrize("put", [os.replace, shutil.copy])
@@ -129,6 +130,7 @@ def test_what_waits_is_computed_together_and_what_fails_fails_alone(quick):
         await asyncio.sleep(0 if quick else 0.05)  # all have begun
         runs.pop(1).cancel()
         await asyncio.sleep(0.05)
+        assert len(batches._waiting) == (0 if quick else len(runs))  # others do not wait behind it
         free.set()
         assert await first
         return await asyncio.gather(*runs, return_exceptions=True)
@@ -182,6 +184,36 @@ def test_batch_statistics_are_of_one_request():
     learner = quick_learner(il.adapt(ConvNet(), norm="batch")).learn_task("a", pictures())
     asked = [PredictRequest(task="a", inputs=pictures()[0][row : row + 2]) for row in (0, 2)]
     assert {Service(learner).kind(each) for each in asked} == {None}
+
+
+def test_each_request_decides_if_its_integers_are_pixels():
+    inputs, labels = blobs()
+    levels = (255 * (inputs > 0)).to(torch.uint8)
+    service = Service(quick_learner().add_random_masks(2).learn_task("a", (levels, labels)))
+    asked = [PredictRequest(task="a", inputs=rows) for rows in ([[0, 1] * 8], [[0, 255] * 8])]
+    assert len(set(map(service.kind, asked))) == 2
+
+
+def test_each_answer_is_of_one_store_and_the_module_is_kept(tmp_path, monkeypatch):
+    il.register_backbone("passing")(lambda num_classes: mlp(classes=num_classes))
+    learner = quick_learner(il.create_backbone("passing", 3)).add_random_masks(2)
+    path, new = tmp_path / "s.impress", tmp_path / "new.impress"
+    learner.learn_task("a", blobs(0)).save(path).update_task("a", blobs(1)).save(new)
+    monkeypatch.delitem(registry._builders, "passing")
+    service = Service(il.open_store(path, module=mlp(), readonly=True))
+    prepared, asked = Service._prepared, PredictRequest(task="a", inputs=INPUTS.numpy())
+
+    def replaced_meanwhile(own, given):
+        service.learner = learner
+        return prepared(own, given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Service, "_prepared", replaced_meanwhile)
+        opened = service.learner
+        assert service.predict(asked).versions == {"a": 1}
+    service.learner = opened
+    os.replace(new, path)
+    assert service.predict(asked).versions == {"a": 2}
 
 
 def test_requests_answered_together_get_the_answers_of_each(direct):

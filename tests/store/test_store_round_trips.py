@@ -10,7 +10,7 @@ from impresslearn.learner.loading import verify_store
 from impresslearn.networks import Backbone, registry
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.store.tasks import label_map_bytes
-from toys import FEATURES, ConvNet, blobs, pictures, quick_learner, refused, resnet
+from toys import FEATURES, ConvNet, blobs, few_labels, mlp, pictures, quick_learner, refused, resnet
 
 IMAGES = pictures(9)[0][:5]
 
@@ -153,6 +153,16 @@ def test_some_of_the_tasks(tmp_path):
         back = il.load(path)
         assert digests(back) == {name: digest(learner, name) for name in names}
         assert len(back.bank_) == masks
+
+
+def test_some_tasks_keep_the_projection_of_their_profiles(tmp_path):
+    """It came after one of features under masks, which they do not need."""
+    few = few_labels(mlp(520)).learn_task("few", blobs(0, count=30)).add_random_masks(1)
+    few.learn_features(blobs(1)).learn_task("many", blobs(1, count=300))
+    assert few._store.space.projection == 2
+    few.save(tmp_path / "few.impress", tasks=["few"])
+    back = il.load(tmp_path / "few.impress", module=few.backbone.module)
+    assert back.infer_task(blobs(0)[0]).best == "few"
 
 
 def test_masks_of_every_origin(tmp_path):

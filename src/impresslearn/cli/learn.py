@@ -23,9 +23,9 @@ from impresslearn.tables import duration, size
 
 if TYPE_CHECKING:
     from impresslearn.data import Examples, StreamedExamples
+    from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
 
-HELD_OUT = 5  # one example in this many is held out to check a task
 # Errors in the data of one task, after which other tasks can still be learned.
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 
@@ -75,12 +75,15 @@ def learn(
         if (workers or ray) and (basis or features or update or min_accuracy):
             line = "leave out --basis, --features, --update, --min-accuracy"
             raise InputError(f"--workers and --ray learn new tasks: {line}")
-        reader = shared.reader_for(learner, label_column)
+
+        def reader() -> "FileReader":  # a new one, as the first task sets the order of columns
+            return shared.reader_for(learner, label_column)
+
         work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better)
         if workers or ray:
             from impresslearn.learner.parallel import learn_in_parallel
 
-            tasks = {name: partial(reader.examples, path) for name, path in paths.items()}
+            tasks = ((name, partial(reader().examples, path)) for name, path in paths.items())
             if ray is not None:
                 os.environ["RAY_ADDRESS"] = ray  # the address that Ray connects to
             places = "ray" if ray else workers or 1
@@ -92,16 +95,16 @@ def learn(
         else:
             for name, path in paths.items():
                 try:
-                    work.report(name, work.learn(name, reader.examples(path)))
+                    work.report(name, work.learn(name, reader().examples(path)))
                 except TASK_ERRORS as failure:
                     if len(paths) == 1:
                         raise
                     work.report_failure(name, failure)
                 else:
                     learned.append(path)
-        if features:
+        if features and learned:
             # Read the files again, as the examples of all tasks may not fit in memory together.
-            learner.learn_features(*map(reader.examples, learned))
+            learner.learn_features(*map(reader().examples, learned))
     if work.failures:
         count, names = len(work.failures), ", ".join(work.failures[:20])
         others = f"{work.learned} learned, {len(paths) - count - work.learned} already there"
@@ -119,6 +122,7 @@ class Learning:
     update: bool
     least: float  # --min-accuracy
     only_if_better: bool
+    apart: "ImpressLearner | None" = None  # learns trial tasks
     failures: list[str] = field(default_factory=list)
     learned: int = 0  # the number of tasks learned or updated
 
@@ -151,23 +155,30 @@ class Learning:
 
         Raises TrainingError if the accuracy is too low, as it is with random labels.
         """
-        import numpy as np
-
-        from impresslearn.learner import ImpressLearner
+        from impresslearn.learner.advice import folds
+        from impresslearn.learner.parallel import copy_apart
 
         learner, least = self.learner, self.least
         if not least and not self.only_if_better:
             return
-        order = np.random.default_rng(0).permutation(len(examples))
-        parts = np.split(order, [max(1, len(order) // HELD_OUT)])
-        held, kept = (examples.subset(np.sort(part)) for part in parts)
-        settings = learner.settings.values() | {"bank": learner.bank_, "progress": False}
-        apart = ImpressLearner(learner.backbone, **settings)
+        _, kept, held = folds({name: examples}, seed=0)[0]
+        if self.apart is None or not self.apart.tasks_:
+            self.apart = copy_apart(learner)
+        apart = self.apart
+        if name in apart.tasks_:
+            apart.remove_task(name)
         with warnings.catch_warnings():  # they would say that the task is stored
             warnings.simplefilter("ignore", NotLearnedWarning)
-            found = apart.learn_task(name, kept).score(held, name)
+            trial = apart.learn_basis if self.basis and not self.update else apart.learn_task
+            found = trial(name, kept).score(held, name)
+        apart.remove_task(name)
         if self.only_if_better and name in learner.tasks_:
-            least = max(least, learner.score(held, name))
+            # Examples of new classes count as errors of the present version.
+            classes = set(learner.tasks_[name].classes)
+            known = [place for place, label in enumerate(held.labels.tolist()) if label in classes]
+            if known:
+                right = len(known) * learner.score(held.subset(known), name)
+                least = max(least, right / len(held))
         if found < least:
             line = f"{found:.1%} of {len(held):,} held-out examples are right"
             raise TrainingError(f"{line}, at least {least:.1%} must be; nothing was kept")

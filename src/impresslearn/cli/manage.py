@@ -97,11 +97,11 @@ def remove(
     Example: impresslearn remove shops.impress oslo bergen --yes
     """
     with shared.open_learner(store, module) as learner:
-        for name in names:
-            learner.tasks_[name]  # raises for an unknown task, before any task is removed
+        # Raises for an unknown task, before any task is removed. A name may be given twice.
+        names = [*{learner.tasks_[name].name: None for name in names}]
         if not yes:  # without a terminal, this question ends the command
             typer.confirm(visible(f"Remove {', '.join(names)} from {store}?"), err=True, abort=True)
-        for name in dict.fromkeys(names):
+        for name in names:
             learner.remove_task(name)
     echo(f"removed {', '.join(names)}")
 

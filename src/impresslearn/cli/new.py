@@ -156,7 +156,11 @@ def advise(
     if method.masks:
         options += ["--masks", str(method.masks), "--mask-source", "disjoint"]
     shared.echo_command(["impresslearn", "new", PLACEHOLDER, *data, *options, *both])
-    basis = [text for text, name in zip(data, paths, strict=True) if name in advice.basis]
+    basis = [
+        str(path) if name in shared.task_paths([str(path)]) else f"{name}={path}"
+        for name, path in paths.items()
+        if name in advice.basis
+    ]
     if basis:
         features = ["--features"] if method.features else []
         learn_basis = ["impresslearn", "learn", PLACEHOLDER, *basis, "--basis", *features]
@@ -183,8 +187,8 @@ def read_typical(
     for name, path in paths.items():
         tasks[name] = reader.examples(path)
         # The first table with named columns sets their order for all others.
-        if reader.layout.columns is None and reader.columns:
-            reader.layout = replace(reader.layout, columns=reader.columns)
+        if reader.layout.columns is None and (columns := getattr(tasks[name], "columns", ())):
+            reader.layout = replace(reader.layout, columns=columns)
     typical = next(iter(tasks.values()))
     settings = {"pixels": typical.pixels, "columns": reader.layout.columns} | settings
     if standardise:

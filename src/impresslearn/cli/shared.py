@@ -134,7 +134,7 @@ def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "F
     from impresslearn.data import Preprocessing
     from impresslearn.data.file_reader import FileReader
 
-    return FileReader(label_column, learner.settings.preprocessing or Preprocessing())
+    return FileReader(label_column, learner.preprocessing_ or Preprocessing())
 
 
 def echo(*cells: str) -> None:

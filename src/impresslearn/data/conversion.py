@@ -28,7 +28,7 @@ from impresslearn.data.examples import (
 )
 from impresslearn.data.images import ImageFiles, image_folder
 from impresslearn.data.labels import label_array, some
-from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.data.preprocessing import Preprocessing, names_of
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 
@@ -65,7 +65,8 @@ def as_examples(
         # The inputs are floats by now; the flags record which type they had.
         checked = pair(data.inputs, data.labels, layout)
         pixels, integers = data.pixels or checked.pixels, data.integers or checked.integers
-        return replace(checked, augment=data.augment, pixels=pixels, integers=integers)
+        data = replace(data, inputs=checked.inputs, labels=checked.labels)
+        return replace(data, pixels=pixels, integers=integers)
     if isinstance(data, StreamedExamples):
         return replace(data, labels=label_array(data.labels))
     if isinstance(data, torch_data.DataLoader):
@@ -151,7 +152,7 @@ def pair(inputs: Any, labels: Any, layout: Preprocessing | None = None) -> Examp
         raise InputError(line)
     if not len(known):
         raise InputError(NO_EXAMPLE)
-    return Examples(values, known, None, pixels, integers)
+    return Examples(values, known, None, pixels, integers, names_of(inputs))
 
 
 @contextmanager

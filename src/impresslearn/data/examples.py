@@ -176,6 +176,7 @@ class Examples:
       all its random numbers from this generator. None by default.
     - `pixels`: whether the inputs were uint8 before they were scaled to [0, 1].
     - `integers`: whether the inputs were integers of another type before.
+    - `columns`: the names of the inputs' columns; empty if they have none.
     """
 
     inputs: Tensor | Inputs
@@ -183,6 +184,7 @@ class Examples:
     augment: Augmentation | None = None
     pixels: bool = False
     integers: bool = False
+    columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -18,7 +18,7 @@ from impresslearn.data.conversion import as_examples, label_and_others
 from impresslearn.data.examples import Examples, Inputs, StreamedExamples, is_number, raw
 from impresslearn.data.images import SUFFIXES, ImageFiles, flat_images, image_folder, reading
 from impresslearn.data.labels import label_array, some
-from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.data.preprocessing import Preprocessing, names_of
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,12 +42,10 @@ class FileReader:
       target, class or y.
     - `layout`: gives the size of images, the columns of tables, and the shape of inputs. Images are
       grey if the shape has one number per pixel, else RGB.
-    - `columns`: the input columns of the table that was read last.
     """
 
     label_column: str | None = None
     layout: Preprocessing = field(default_factory=Preprocessing)
-    columns: tuple[str, ...] | None = None
 
     def examples(self, path: str | Path) -> Examples | StreamedExamples:
         """Labelled examples from a file or folder.
@@ -118,10 +116,9 @@ class FileReader:
                 raise InputError(line)
         if self.layout.columns is None and label is None and all(map(is_number, others)):
             raise InputError(f"the first line must name the columns, it has {some(others)}")
-        self.columns = tuple(others)
         inputs = self.layout.ordered(frame[others])
         if self.layout.tokenizer is None:
-            inputs = raw(inputs).float()
+            inputs = pandas.DataFrame(raw(inputs).float().numpy(), columns=names_of(inputs))
         return inputs, None if label is None else _labels_of(frame[label])
 
 

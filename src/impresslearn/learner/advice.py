@@ -200,7 +200,7 @@ def advise(
     # No method trains masks over a pretrained network.
     count = 0 if getattr(backbone, "pretrained", False) else min(MOST_BASIS, len(data) // 3)
     basis = {name: data[name] for name in largest_first[:count]}
-    cases = _cases({name: data[name] for name in largest_first[count:]}, check_seed(seed))
+    cases = folds({name: data[name] for name in largest_first[count:]}, check_seed(seed))
     common: dict[str, Any] = {"preprocessing": preprocessing, "seed": seed, "shape": ()}
     if backbone is None:  # it is created later, for the data
         common["shape"], common["classes"] = sizes_of(data, preprocessing)
@@ -310,7 +310,7 @@ def _new_learner(
     return learner
 
 
-def _cases(pilots: Mapping[str, Data], seed: int) -> list[Case]:
+def folds(pilots: Mapping[str, Data], seed: int) -> list[Case]:
     """A fold of each task, then further folds until enough examples are held back."""
     cases, total = list[Case](), 0
     for fold in range(FOLDS):

@@ -383,8 +383,8 @@ class ImpressLearner(ReadOnlySettings):
         """Learns to infer the task of a single input, from the features of a pretrained network.
 
         The store keeps the result, a `ClassMap` that all tasks share. No task changes. Call this
-        again for tasks learned later, and for those whose classes an update changed: inference uses
-        the map only if it has all classes of all possible tasks.
+        again for tasks learned later, and for those whose classes have changed: the map no longer
+        has these, and inference uses it only if it has all classes of all possible tasks.
 
         - tasks: name of a learned task -> labelled data of all its classes, such as its training
           data. Pass all tasks in one call if you can.
@@ -562,6 +562,7 @@ class ImpressLearner(ReadOnlySettings):
         - may_omit: whether a shortlist may replace all tasks.
         """
         store, values = self._store, self.prepare(inputs)
+        among = cast(Any, among.tolist() if isinstance(among, np.ndarray) else among)
         if may_omit and among in ("all", "learned"):
             shortlist = store.index.shortlist(values, one_by_one)
             if shortlist is not None:
@@ -575,7 +576,7 @@ class ImpressLearner(ReadOnlySettings):
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks in the form that inference takes; their weights are computed only when needed."""
         if among and isinstance(among, Sequence) and not isinstance(among, str):  # names
-            chosen = [self.tasks_.stored(name) for name in dict.fromkeys(among)]
+            chosen = [*{task.name: task for task in map(self.tasks_.stored, among)}.values()]
         elif among in ("all", *ROLES):
             chosen = [task for task in self.tasks_.all() if among in ("all", task.role)]
         else:

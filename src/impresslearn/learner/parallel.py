@@ -74,8 +74,8 @@ def learn_in_parallel(
         for pair in tasks.items() if isinstance(tasks, Mapping) else tasks:
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InputError(f"tasks must be pairs (name, data), got {type(pair).__name__}")
-            name, data = pair
-            if check_name(name) in new:
+            name, data = check_name(pair[0]), pair[1]
+            if name in new:
                 errors[name] = InputError("its name was given twice; the first one counts")
             elif name not in learner.tasks_:
                 new.add(name)
@@ -91,21 +91,25 @@ def learn_in_parallel(
             errors[pair[0]] = error
         else:
             committed(pair[0])
-    alone = copy.copy(learner)
-    alone.progress, alone._store = False, store.with_first_task()
-    with _submitting(cloudpickle.dumps(alone), note_of, workers) as (submit, number):
+    with _submitting(cloudpickle.dumps(copy_apart(learner)), note_of, workers) as (submit, number):
         chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
         for rows, failed, warned in _results(submit, chunks, WAITING * number):
             for message, category in warned:  # repeated here, where the caller's filters apply
                 warn_caller(message, category)
-            # Another process may have learned some of the tasks meanwhile.
-            rows = [row for row in rows if row.name not in learner.tasks_]
-            store.commit_many(rows)
+            # Another process may have learned some of the tasks meanwhile: they are left out.
+            names = store.commit_many(rows)
             errors |= failed
-            for row in rows:
-                committed(row.name)
+            for name in names:
+                committed(name)
     if errors:
         raise TasksFailedError(errors, len(new))
+
+
+def copy_apart(learner: Any) -> Any:
+    """A silent copy in memory, with all that tasks share, but only the first task."""
+    apart = copy.copy(learner)
+    apart.progress, apart._store = False, learner._store.with_first_task()
+    return apart
 
 
 def learn_chunk(packed: bytes | str, key: str, note_of: NoteOf | None, chunk: Chunk) -> Learned:

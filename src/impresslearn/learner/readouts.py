@@ -35,7 +35,7 @@ from impresslearn.data import (
     encode_labels,
     to_batches,
 )
-from impresslearn.data.preprocessing import Prepared, names_of
+from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError, warn_caller
 from impresslearn.inference.feature_scores import profile_share
 from impresslearn.inference.unknown import largest_profile_bytes
@@ -211,9 +211,8 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
         return dict(examples.inputs.form)
     form: dict[str, Any] = {}
     is_raw = not isinstance(data, Prepared)
-    columns = None if preprocessing is None else preprocessing.columns
-    if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:
-        columns = names_of(data[0])
+    columns = getattr(preprocessing, "columns", None)
+    columns = columns or (getattr(examples, "columns", ()) if is_raw else ())
     if columns and len(set(columns)) == len(columns):
         form["columns"] = list(columns)
     if is_raw and backbone.flattens and (preprocessing is None or preprocessing.shape is None):

@@ -122,7 +122,8 @@ class Batches:
             quick.append((is_small, item, waiter))
             return await waiter
         answer: Future[Any] = Future()
-        self._waiting.append((is_small, item, answer))
+        waiting = is_small, item, answer
+        self._waiting.append(waiting)
 
         def take() -> None:
             stopping.set(self._pool.ended.is_set)  # one client's leaving must not stop it
@@ -134,7 +135,10 @@ class Batches:
         try:
             return await self._pool.run(request, take, answer)
         finally:
-            answer.cancel()  # if no thread has taken it
+            answer.cancel()
+            # If no thread has taken it, later requests must not wait behind it.
+            with self._taking, suppress(ValueError):
+                self._waiting.remove(waiting)
 
     def _compute_quick(self, loop: asyncio.AbstractEventLoop, quick: list[Any]) -> None:
         taken = [each for each in quick if not each[-1].cancelled()]

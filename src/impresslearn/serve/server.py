@@ -1,5 +1,6 @@
 """The HTTP server: `create_app` makes the FastAPI application, and `run_server` runs it."""
 
+import copy
 import errno
 import gc
 import logging
@@ -34,6 +35,7 @@ from impresslearn.files import reason_of
 from impresslearn.inference.task_inference import check_task_names
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
+from impresslearn.networks import list_backbones
 from impresslearn.serve.pools import QUICK_BYTES, Batches, BoundedPool, Metrics
 from impresslearn.serve.requests import (
     ERRORS,
@@ -77,21 +79,23 @@ def _of_present_file(answer: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(answer)
     def answered(self: "Service", *given: Any, **named: Any) -> Any:
-        learner = self.learner
+        present = copy.copy(self)  # keeps its learner if another thread opens the new file
+        learner = present.learner
         try:
-            return answer(self, *given, **named)
+            return answer(present, *given, **named)
         except StoreReplacedError:
             with self.reopening:
                 if self.learner is learner:  # unless another thread was faster
+                    spec, module = learner.backbone.spec, learner.backbone.module
                     self.learner = open_store(
                         str(learner._store.database.path),
-                        module=None if learner.backbone.spec else learner.backbone.module,
+                        module=None if spec and spec["name"] in list_backbones() else module,
                         device=learner.backbone.device,
                         cache_bytes=learner.cache_bytes,
                         readonly=True,
                         progress=False,
                     )
-            return answer(self, *given, **named)
+            return answer(copy.copy(self), *given, **named)
 
     return answered
 
@@ -176,12 +180,14 @@ class Service:
         inputs, names = request.inputs, request.task
         named = [names] if isinstance(names, str) else names
         known = all(name in self.learner.tasks_ for name in named)
-        if not known or not isinstance(inputs, np.ndarray):
+        # If norms use the statistics of the batch, other requests' rows would change the answer.
+        alone = self.learner.backbone.normalises_by_batch
+        if alone or not known or not isinstance(inputs, np.ndarray):
             return None
-        if self.learner.backbone.normalises_by_batch:
-            return None  # rows of other requests would change the answer
         finite = inputs.dtype == object or bool(np.isfinite(inputs).all())
-        form = inputs.dtype, inputs.shape[1:], finite
+        # One large integer decides whether all integers of a batch are pixels to scale.
+        scaled = inputs.dtype.kind in "iu" and bool(inputs.max() > 1)
+        form = inputs.dtype, inputs.shape[1:], finite, scaled
         return *form, request.prepared, request.logits, request.unknown
 
     def predict_together(self, requests: Sequence[PredictRequest]) -> list[Predictions]:

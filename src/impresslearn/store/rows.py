@@ -4,7 +4,7 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -130,6 +130,9 @@ class Rows:
         digest = hashlib.blake2b(row.form.encode(), digest_size=8).digest()
         document = int.from_bytes(digest, "little", signed=True)  # all tasks of this form share it
         if row.version > 1:
+            former = self.task(row.name)
+            if former is not None and list(former.classes) != row.parsed_form["classes"]:
+                self._keep_in_class_map({*task_names(self.database)} - {row.name})
             change = "UPDATE tasks SET current = NULL WHERE name = ? AND version = ? AND current"
             if not self.database.write(change, row.name, row.version - 1).rowcount:
                 raise changed_meanwhile(row.name)
@@ -146,10 +149,13 @@ class Rows:
         """Deletes tasks with all their versions, and removes them from the class map."""
         for name in names:
             self.database.write("DELETE FROM tasks WHERE name = ?", name)
+        self._keep_in_class_map(task_names(self.database))
+
+    def _keep_in_class_map(self, names: Collection[str]) -> None:
+        """Removes all other tasks from the class map, if there is one."""
         content = self.meta(CLASS_MAP)
         if content is not None:
-            kept = ClassMap.decode(content).keeping(task_names(self.database))
-            self.write_meta(CLASS_MAP, kept.encode())
+            self.write_meta(CLASS_MAP, ClassMap.decode(content).keeping(names).encode())
 
     def decode(self, row: TaskRow) -> StoredTask:
         """Decodes a task. Raises StoreError for a task of another network."""

@@ -112,7 +112,7 @@ class Store:
             memory.write("DELETE FROM tasks WHERE number > (SELECT min(number) FROM tasks)")
             memory.write("DELETE FROM tensors")  # of the network, which workers already have
         memory.vacuum()
-        return Store(self.backbone, self.bank, self.cache.limit, memory)
+        return Store(self.backbone, self.bank.to(self.bank.device), self.cache.limit, memory)
 
     @property
     def bank(self) -> MaskBank:
@@ -265,11 +265,13 @@ class Store:
         """Adds masks that belong to no task."""
         self._commit(None, None, masks)
 
-    def commit_many(self, rows: Iterable[TaskRow]) -> None:
-        """Writes encoded tasks in one transaction. Raises InputError if a name is taken."""
+    def commit_many(self, rows: Iterable[TaskRow]) -> list[str]:
+        """Writes tasks whose names are not taken, in one transaction. Returns their names."""
         with self.committing, self.database.transaction():
-            for row in rows:
+            new = [row for row in rows if row.name not in self.tasks]
+            for row in new:
                 self.rows.add_task(row)
+        return [row.name for row in new]
 
     def commit_projection(
         self, features: Tensor, dimensions: int, num_masks: int, residual: bool
