@@ -184,6 +184,8 @@ def trainable_numbers(
 
     has_deltas = any(isinstance(part, NormBiasDeltas) for part in parts)
     can = training.fold_after > 0 and has_deltas and can_fold(backbone, spec.tune)
+    # Earlier statistics are already folded into previous numbers: they need the frozen statistics.
+    can = can and previous is None
     quantized = groups[0] if isinstance(groups[0], QuantizedParameters) else None
     parameters = list(chain.from_iterable(group.parameters for group in groups))
     return Trainable(parameters, step_weights, result_within, fold if can else None, quantized)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from impresslearn.coefficients.parametrisation import (
     Coefficients,
     CoefficientSpec,
     Parametrisation,
+    grouped,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import Grid, Grids, TensorLayout
@@ -112,11 +114,16 @@ class Projection:
         return cls(num_masks, residual, rounded)
 
 
-def without_readout(coefficients: Coefficients) -> Coefficients | None:
-    """A task's numbers without their last part, the readout; None if nothing else is left."""
-    parts, numbers = coefficients.parts[:-1], coefficients.numbers[:-1]
-    grids = coefficients.grids[: -len(coefficients.numbers[-1])] if coefficients.grids else None
-    return Coefficients(parts, numbers, coefficients.num_masks, grids) if parts else None
+def without_head(coefficients: Coefficients) -> Coefficients | None:
+    """A task's numbers without its readout or head; None if nothing else is left."""
+    numbers = coefficients.numbers
+    kept = [n for n, part in enumerate(coefficients.parts) if part.kind not in ("head", "readout")]
+    parts, left = (tuple(all_of[n] for n in kept) for all_of in (coefficients.parts, numbers))
+    grids = None
+    if coefficients.grids:
+        each = grouped(coefficients.grids, numbers)
+        grids = tuple(chain.from_iterable(each[n] for n in kept))
+    return Coefficients(parts, left, coefficients.num_masks, grids) if parts else None
 
 
 def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> list[Tensor]:

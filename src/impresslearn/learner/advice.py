@@ -317,7 +317,7 @@ def _cases(pilots: Mapping[str, Data], seed: int) -> list[Case]:
         for name, data in pilots.items():
             if len(cases) == MAX_CASES or total >= ENOUGH_HELD_BACK:
                 return cases
-            generator = np.random.default_rng(seed)
+            generator = np.random.default_rng(seed % 2**64)
             held = np.zeros(len(data.labels), dtype=bool)
             for label in np.unique(data.labels):
                 of_class = generator.permutation(np.flatnonzero(data.labels == label))

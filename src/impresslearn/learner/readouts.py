@@ -25,7 +25,7 @@ from impresslearn.coefficients.readout import (
     Readout,
     ReadoutFit,
     over_features,
-    without_readout,
+    without_head,
 )
 from impresslearn.data import (
     Examples,
@@ -382,7 +382,7 @@ class TaskReadout:
             return frozen, {}
         evidence: dict[str, Any] = {"stage": "readout"}
         if task.replaced is not None:
-            if without_readout(store.coefficients(task.replaced)) is None:
+            if without_head(store.coefficients(task.replaced)) is None:
                 return frozen, evidence
             return self._trained(torch.arange(len(targets))), {"stage": "network"}
         held, kept = _held_out(targets, task.seed)
@@ -419,7 +419,7 @@ class TaskReadout:
 def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Indices of the held-out examples (every sixth of each class), and of the kept ones."""
     labels, held = targets.cpu().numpy(), []
-    order = np.random.default_rng(seed).permutation(len(labels))
+    order = np.random.default_rng(seed % 2**64).permutation(len(labels))
     for label in np.unique(labels):
         held += order[labels[order] == label][HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY].tolist()
     kept = np.setdiff1d(order, held)

@@ -136,14 +136,13 @@ def save_file(
     with copy.transaction():
         store.write_masks(rows)
         if chosen is not None:
-            # Delete all other tasks, and the masks and projections after the last one needed.
+            # Delete all other tasks, and the masks after the last one needed and their projections.
             rows.remove_tasks(set(task_names(copy)) - set(chosen))
             copy.write(_UNUSED_DOCUMENTS)
         if chosen:  # a store without tasks keeps all masks, for tasks to come
             (needed,) = copy.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
             copy.write("DELETE FROM masks WHERE position >= ?", needed)
-            unneeded = "SELECT min(number) FROM projections WHERE num_masks > ?"
-            copy.write(f"DELETE FROM projections WHERE number >= ({unneeded})", needed)
+            copy.write("DELETE FROM projections WHERE num_masks > ?", needed)
         rows.write_meta("head", json.dumps(head, allow_nan=False).encode())
         copy.write("DELETE FROM tensors")
         if weights == "stored":
