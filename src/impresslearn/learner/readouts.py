@@ -169,9 +169,13 @@ def networks_of(
 def features_of(store: Store, examples: Data, num_masks: int, residual: bool) -> Tensor:
     """Features (n, f), side by side: of the unmasked network if residual, then under each mask.
 
-    Raises UnreadableFeaturesError if the network's last layer does not read one vector per input.
+    Raises UnreadableFeaturesError if the network's last layer does not read one vector per input,
+    or its outputs are changed before they are returned.
     """
     backbone = store.backbone
+    if not backbone.plain_head:
+        line = f"{backbone.name} changes the outputs of its last layer, which a readout replaces"
+        raise UnreadableFeaturesError(f"{line}; return them as they are, or learn another kind")
     features = _features_in(store.feature_view(num_masks, residual), store, examples)
     width = backbone.own_head.fan_in if backbone.own_head else 0
     if features.shape[1] != (num_masks + residual) * width:

@@ -111,6 +111,8 @@ class Backbone(ReadOnlySettings):
         self._restores = True
         # The initial bias of a task's own head; 1 before a ReLU, which has no gradient at 0.
         self.head_bias = 0.0
+        # Whether logits are what the head gives, up to a number per input; `check_passes` sets it.
+        self.plain_head = True
         # Gets the logits from the module's output; None if the output is a tensor.
         self.logits_reader: Callable[[Any, str], Any] | None = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)

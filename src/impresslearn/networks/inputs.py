@@ -186,6 +186,16 @@ def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
                     why = "its last layer has no bias to start above; adapt it without the function"
                     raise InputError(f"{line}, and {why}")
                 vars(backbone)["head_bias"] = 1.0
+    drawn = {
+        key: torch.arange(part.numel()).cos().to(part).reshape(part.shape) for key, part in new
+    }
+    with suppress(InputError, RuntimeError):  # readouts refuse features that no vector holds
+        wanted = backbone.headed(backbone.features(drawn, inputs), drawn).float()
+        wanted, got = (
+            x - x.mean(1, keepdim=True) for x in (wanted, backbone.forward(drawn, inputs))
+        )
+        far = float((got - wanted).abs().max()) > PASSED_HALF * float(wanted.abs().max())
+        vars(backbone)["plain_head"] = not far
 
 
 def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
