@@ -47,6 +47,7 @@ ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # groups of features, whose weights are rounded one after another
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # the largest useful step of a bias, in nats
+HEADS = ("head", "readout")  # kinds of which a task has one
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 
@@ -116,14 +117,12 @@ class Projection:
 
 def without_head(coefficients: Coefficients) -> Coefficients | None:
     """A task's numbers without its readout or head; None if nothing else is left."""
-    numbers = coefficients.numbers
-    kept = [n for n, part in enumerate(coefficients.parts) if part.kind not in ("head", "readout")]
-    parts, left = (tuple(all_of[n] for n in kept) for all_of in (coefficients.parts, numbers))
-    grids = None
-    if coefficients.grids:
-        each = grouped(coefficients.grids, numbers)
-        grids = tuple(chain.from_iterable(each[n] for n in kept))
-    return Coefficients(parts, left, coefficients.num_masks, grids) if parts else None
+    left = [n for n, part in enumerate(coefficients.parts) if part.kind not in HEADS]
+    parts = tuple(coefficients.parts[n] for n in left)
+    numbers = tuple(coefficients.numbers[n] for n in left)
+    grids = grouped(coefficients.grids or (), coefficients.numbers)
+    kept = tuple(chain.from_iterable(grids[n] for n in left)) or None
+    return Coefficients(parts, numbers, coefficients.num_masks, kept) if parts else None
 
 
 def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> list[Tensor]:

@@ -133,13 +133,12 @@ class Trainer:
         """Learns new tasks, similar ones together if `batched`; notes: task name -> note."""
         store, backbone = self.store, self.store.backbone
         check_mapping("tasks", tasks, "{name: (inputs, labels)}", least=0)
-        named: dict[str, Any] = {}
-        for given, data in tasks.items():
-            if (name := check_name(given)) in named:
-                raise InputError(f"two of the tasks have the name {name!r}; rename one")
-            named[name] = data
+        names = list(map(check_name, tasks))
+        if len(set(names)) < len(names):
+            raise InputError("two of the tasks have the same name in Unicode's NFC; rename one")
+        for name in names:
             store.check_new_task(name)
-        tasks = named
+        tasks = dict(zip(names, tasks.values(), strict=True))
         check_flag("batched", batched)
         new: list[readouts.NewTask] = []
         form: dict[str, Any] = {}
