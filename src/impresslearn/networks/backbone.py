@@ -247,9 +247,8 @@ class Backbone(ReadOnlySettings):
         try:
             # Only tensors that may differ from the module's are passed, so it is not strict.
             with own_device:
-                logits = functional_call(
-                    view, tensors, inputs.arguments, inputs.named, tie_weights=False
-                )
+                given = inputs.arguments, inputs.named
+                logits = functional_call(view, tensors, *given, tie_weights=False)
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             if line := self._explained(error, inputs):
                 raise InputError(line) from error
@@ -430,9 +429,9 @@ class Backbone(ReadOnlySettings):
         # of a pass, so a tensor gets one name for each module that has it.
         names_of: dict[int, list[str]] = {}
         for prefix, part in self.module.named_modules():
-            for key, tensor in chain(part._parameters.items(), part._buffers.items()):
-                if tensor is not None:
-                    names_of.setdefault(id(tensor), []).append(f"{prefix}.{key}" if prefix else key)
+            for named in (part.named_parameters, part.named_buffers):
+                for name, tensor in named(prefix, recurse=False, remove_duplicate=False):
+                    names_of.setdefault(id(tensor), []).append(name)
         self._ties = {first: others for first, *others in names_of.values() if others}
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
