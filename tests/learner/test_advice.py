@@ -41,7 +41,8 @@ def pretended(monkeypatch, accuracy=lambda trial: 0.5):
         seen.setdefault(key, []).append((name, train.labels, held_back.labels))
         trial.accuracies.append(accuracy(trial))
         trial.sizes.append(trial.budget)
-        trial.held_back += len(held_back)
+        trial.held_back.append(len(held_back))
+        trial.seconds.append(1.0)
 
     monkeypatch.setattr(advice_module.Trial, "learn", learn)
     return seen
@@ -79,7 +80,7 @@ def test_the_smallest_budget_within_the_error_of_the_best_is_recommended(monkeyp
 
 def test_all_methods_are_compared_on_the_same_examples_held_back(monkeypatch):
     seen = pretended(monkeypatch)
-    advice(dict(list(TASKS.items())[:2]))
+    advice(dict(list(TASKS.items())[:2]), seed=-1)
     longest = max(seen.values(), key=len)
     assert len(longest) == 3  # of 24 examples held back each, until there are 60
     for cases in seen.values():
@@ -87,6 +88,18 @@ def test_all_methods_are_compared_on_the_same_examples_held_back(monkeypatch):
             assert name == expected
             assert [train.tolist(), held.tolist()] == [part.tolist() for part in labels]
             assert len(train) + len(held) == 120
+
+
+def test_what_fails_on_a_later_task_is_skipped(monkeypatch):
+    def accuracy(trial):
+        if trial.budget == 60 and trial.accuracies:
+            raise il.InputError("too many labels")
+        return 0.5
+
+    pretended(monkeypatch, accuracy)
+    found = advice()
+    assert list(found.points) == [150]
+    assert "too many labels" in found.skipped.values()
 
 
 def test_when_the_time_is_over_the_curve_has_what_was_tried(monkeypatch):

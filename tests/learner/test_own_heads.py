@@ -50,7 +50,7 @@ def test_a_mixture_is_where_an_untrained_network_starts() -> None:
 
 
 @pytest.mark.parametrize("code", [{}, {"precision": "coded", "bit_price": 0.01}])
-def test_norm_statistics_are_folded_into_the_norms(code: Any) -> None:
+def test_norm_statistics_are_folded_into_the_norms(tmp_path: Path, code: Any) -> None:
     """What was gathered in training is part of the task; the shared statistics stay as they are."""
     settings: dict[str, Any] = {"tune": ("norm",)} | code
     learner = learner_of(fold_after=1.0, **settings)
@@ -65,6 +65,11 @@ def test_norm_statistics_are_folded_into_the_norms(code: Any) -> None:
     plain = learner_of(**settings).learn_task("folded", (shifted, labels))
     own, changes = (each.coefficients_["folded"].of("deltas") for each in (learner, plain))
     assert own[1].abs().max() > 3 * changes[1].abs().max()
+    still = Recipe(lr=1e-12, epochs=0, min_steps=30)
+    learner.save(tmp_path / "a.impress")
+    again = load(tmp_path / "a.impress", module=trained(), task_recipe=still)
+    again.update_task("folded", (shifted, labels.flip(0)))
+    assert again.score((shifted, labels), "folded") > 0.9
 
 
 @pytest.mark.parametrize("preset", ["pretrained", "few_labels"])

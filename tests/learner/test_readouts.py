@@ -122,6 +122,19 @@ def test_features_that_tasks_use_outlive_others_of_more_masks(
         monkeypatch.setattr(readouts.Projection, "of", meanwhile)
         logits = slow.learn_features(data).learn_task("task", data).logits(data[0], "task")
     assert torch.equal(load(path).logits(data[0], "task"), logits)
+    again = load(path)
+    again._store.commit_projection(torch.randn(20, 12), 8, 0, True)  # of no mask, kept last
+    logits = again.learn_task("frozen", data).logits(data[0], "frozen")
+    again.save(path, tasks=["frozen"], overwrite=True)
+    assert torch.equal(load(path).logits(data[0], "frozen"), logits)
+
+
+def test_readouts_do_not_read_what_task_inference_projects() -> None:
+    network = seeded(lambda: nn.Sequential(nn.Linear(16, 600), nn.ReLU(), nn.Linear(600, 4)))
+    learner = few_labels(adapt(network)).add_random_masks(2)
+    for name in ("first", "second"):
+        learner.learn_task(name, blobs(5, classes=4, count=300))
+        assert learner.coefficients_[name].num_masks == 2
 
 
 def test_a_bias_that_is_too_coarse_to_be_right_is_refused() -> None:

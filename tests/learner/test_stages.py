@@ -46,7 +46,7 @@ def evidence(learner: ImpressLearner, name: str) -> tuple[str, list[float]]:
 
 
 def test_the_network_is_changed_where_held_out_examples_say_so(tmp_path: Path) -> None:
-    learner = learner_of(turned()).learn_task("rings", rings())
+    learner = learner_of(turned()).learn_task("rings", rings(), seed=-1)
     stage, (before, after) = evidence(learner, "rings")
     assert stage == "network"
     assert after < before
@@ -80,6 +80,15 @@ def test_an_update_keeps_the_stage() -> None:
         assert evidence(learner.update_task(name, data), name)[0] == stage
     assert learner.score(rings(1), "rings") > 0.8
     assert learner.restore_task("rings", 1).tasks_["rings"].version == 3
+
+
+def test_an_update_in_stages_keeps_what_was_learned_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.impress"
+    learner_of(turned(), staged=False).learn_task("rings", rings()).save(path)
+    staged = load(path, module=turned().eval(), staged=True)
+    parts = staged.update_task("rings", rings(2)).coefficients_["rings"].parts
+    assert [part.kind for part in parts] == ["masks", "deltas", "readout"]
+    assert staged.score(rings(1), "rings") > 0.8
 
 
 def test_what_fits_as_a_readout_is_never_refused_for_the_network() -> None:

@@ -11,7 +11,7 @@ from impresslearn.masks.edge_popup import RULES, top_mask
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.networks.prediction import TaskView
-from toys import ConvNet, blobs, lenet, pictures, refused, same
+from toys import ConvNet, blobs, lenet, pictures, refused, resnet, same
 
 RECIPE = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
 
@@ -80,6 +80,13 @@ def test_pruning_keeps_the_largest_weights(clouds):
     mask = prune(backbone, clouds, sparsity=0.8, rounds=1, recipe=nothing).mask
     for name, weight in backbone.weights.items():
         assert weight[mask[name]].abs().min() >= weight[~mask[name]].abs().max()
+
+
+def test_statistics_of_a_pruned_network_are_from_the_last_round():
+    network, data = resnet("per_task"), pictures()
+    how = {"sparsity": 0.0, "recipe": Recipe(epochs=0, min_steps=2)}
+    once, twice = (prune(network, data, rounds=rounds, **how) for rounds in (1, 2))
+    assert same(once.statistics, twice.statistics)
 
 
 @pytest.mark.parametrize("head", ["shared", "own"])

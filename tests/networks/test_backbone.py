@@ -87,6 +87,16 @@ def test_features_are_what_enters_the_head(mode, images):
     assert gradient.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_layer_of_two_names_keeps_no_weights_of_a_pass(depth):
+    inputs, layer = torch.randn(4, 5), nn.Sequential(*[nn.Linear(5, 5) for _ in range(depth)])
+    backbone = adapt(nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(5, 3)))
+    frozen = backbone.forward({}, inputs)
+    changed = backbone.forward({"0.0.weight": torch.zeros(5, 5)}, inputs)
+    assert not torch.equal(changed, frozen)
+    assert torch.equal(backbone.forward({}, inputs), frozen)
+
+
 def test_statistics_are_a_task_s_own_and_updated_in_training_only(images):
     backbone = adapt(Counting(), norm="per_task")
     first, second = backbone.initial_statistics(), backbone.initial_statistics()

@@ -79,6 +79,7 @@ def test_warm_up_rises_linearly_and_the_schedule_follows(schedule, warm_up):
     cosine = [0.25 * (1 + math.cos(math.pi * step / left)) for step in range(left)]
     expected = cosine if schedule == "cosine" else [0.5] * left
     assert rates[warm_up:] == pytest.approx(expected, abs=1e-5)
+    assert steps_of(Recipe(lr=0.5, batch_size=1, warmup_epochs=0.05))[1][0] <= 0.5
 
 
 @pytest.mark.parametrize(

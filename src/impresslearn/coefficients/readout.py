@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from impresslearn.coefficients.parametrisation import (
     Coefficients,
     CoefficientSpec,
     Parametrisation,
+    grouped,
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import Grid, Grids, TensorLayout
@@ -45,6 +47,7 @@ ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # groups of features, whose weights are rounded one after another
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # the largest useful step of a bias, in nats
+HEADS = ("head", "readout")  # kinds of which a task has one
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 
@@ -112,11 +115,14 @@ class Projection:
         return cls(num_masks, residual, rounded)
 
 
-def without_readout(coefficients: Coefficients) -> Coefficients | None:
-    """A task's numbers without their last part, the readout; None if nothing else is left."""
-    parts, numbers = coefficients.parts[:-1], coefficients.numbers[:-1]
-    grids = coefficients.grids[: -len(coefficients.numbers[-1])] if coefficients.grids else None
-    return Coefficients(parts, numbers, coefficients.num_masks, grids) if parts else None
+def without_head(coefficients: Coefficients) -> Coefficients | None:
+    """A task's numbers without its readout or head; None if nothing else is left."""
+    left = [n for n, part in enumerate(coefficients.parts) if part.kind not in HEADS]
+    parts = tuple(coefficients.parts[n] for n in left)
+    numbers = tuple(coefficients.numbers[n] for n in left)
+    grids = grouped(coefficients.grids or (), coefficients.numbers)
+    kept = tuple(chain.from_iterable(grids[n] for n in left)) or None
+    return Coefficients(parts, numbers, coefficients.num_masks, kept) if parts else None
 
 
 def over_features(numbers: Sequence[Tensor], projection: Projection | None) -> list[Tensor]:

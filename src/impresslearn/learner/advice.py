@@ -47,9 +47,9 @@ MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # a case is a task, or another fold of a 
 class Trial:
     """The results of a method at one budget, on the tasks that it learned.
 
-    - accuracies: in [0, 1], one per task, on held-back examples; held_back: their total number.
+    - accuracies: in [0, 1], one per task, on held-back examples; held_back: their numbers.
     - sizes: the bytes of each task in a store.
-    - seconds: the time of all trainings.
+    - seconds: the time of each training.
     """
 
     candidate: Candidate
@@ -58,8 +58,8 @@ class Trial:
     learner: ImpressLearner = field(repr=False)
     accuracies: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    held_back: int = 0
-    seconds: float = 0.0
+    held_back: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float:
@@ -69,7 +69,7 @@ class Trial:
     @property
     def error(self) -> float:
         """The standard error of the accuracy, from the number of held-back examples."""
-        return math.sqrt(self.accuracy * (1 - self.accuracy) / self.held_back)
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / sum(self.held_back))
 
     @property
     def bytes(self) -> float:
@@ -86,10 +86,11 @@ class Trial:
         with warnings.catch_warnings():  # a budget may be too small, which the accuracy shows
             warnings.simplefilter("ignore", NotLearnedWarning)
             self.learner.learn_task(name, train, seed=len(self.accuracies))
-        self.seconds += time.monotonic() - started
+        seconds = time.monotonic() - started
         self.accuracies.append(self.learner.score(held_back, name))
         self.sizes.append(self.learner.tasks_[name].bytes)
-        self.held_back += len(held_back)
+        self.seconds.append(seconds)
+        self.held_back.append(len(held_back))
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Advice:
             row: dict[str, Any] = {"": "→" if budget == self.budget else "", "budget": budget}
             row |= {"accuracy": trial.accuracy, "bytes": round(trial.bytes)}
             row |= {"method": trial.candidate.name, "tasks": len(trial.accuracies)}
-            rows.append(row | {"seconds": round(trial.seconds / len(trial.accuracies), 1)})
+            rows.append(row | {"seconds": round(fmean(trial.seconds), 1)})
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         return table_of(rows, note=f"not tried: {'; '.join(skipped)}" if skipped else "")
 
@@ -236,24 +237,34 @@ def advise(
             except (InputError, TrainingError, TimeoutError) as error:
                 skipped[candidate.name] = str(error)
             advance()
+
+    def finalists() -> list[Trial]:
+        chosen: list[Trial] = []
+        for limit in sizes:
+            fitting = [trial for trial in trials if trial.sizes[0] <= limit]
+            best = sorted(fitting, key=lambda trial: (-trial.accuracies[0], trial.sizes[0]))
+            chosen += best[:FINALISTS]
+        return list(dict.fromkeys(chosen))
+
+    with suppress(TimeoutError):
+        for number in range(1, len(cases)):
+            while left := [trial for trial in finalists() if len(trial.sizes) <= number]:
+                check_time()
+                try:
+                    left[0].learn(*cases[len(left[0].sizes)])
+                except (InputError, TrainingError) as error:  # the next best takes its place
+                    trials.remove(left[0])
+                    skipped[f"{left[0].candidate.name} in {left[0].budget} bytes"] = str(error)
     if not trials:
         raise InputError(f"no method could be tried: {next(iter(skipped.values()))}")
-    chosen: list[Trial] = []
-    for limit in sizes:
-        fitting = [trial for trial in trials if trial.bytes <= limit]
-        chosen += sorted(fitting, key=Trial.rank)[:FINALISTS]
-    finalists = list(dict.fromkeys(chosen))
-    with suppress(TimeoutError):
-        for case in cases[1:]:
-            for trial in finalists:
-                check_time()
-                trial.learn(*case)
-    learned_by_all = min(len(trial.accuracies) for trial in finalists)
-    for trial in finalists:  # compared on the same tasks
-        del trial.accuracies[learned_by_all:], trial.sizes[learned_by_all:]
+    compared = finalists()
+    learned_by_all = min(len(trial.sizes) for trial in compared)
+    for trial in compared:  # on the same tasks
+        for values in (trial.accuracies, trial.sizes, trial.seconds, trial.held_back):
+            del values[learned_by_all:]
     points = {}
     for limit in sizes:
-        if fitting := [trial for trial in finalists if max(trial.sizes) <= limit]:
+        if fitting := [trial for trial in compared if max(trial.sizes) <= limit]:
             points[limit] = min(fitting, key=Trial.rank)
     for trial in trials:  # stop using the log of this call
         trial.learner.progress = False
@@ -317,7 +328,7 @@ def folds(pilots: Mapping[str, Data], seed: int) -> list[Case]:
         for name, data in pilots.items():
             if len(cases) == MAX_CASES or total >= ENOUGH_HELD_BACK:
                 return cases
-            generator = np.random.default_rng(seed)
+            generator = np.random.default_rng(seed % 2**64)
             held = np.zeros(len(data.labels), dtype=bool)
             for label in np.unique(data.labels):
                 of_class = generator.permutation(np.flatnonzero(data.labels == label))

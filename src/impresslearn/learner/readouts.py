@@ -25,7 +25,7 @@ from impresslearn.coefficients.readout import (
     Readout,
     ReadoutFit,
     over_features,
-    without_readout,
+    without_head,
 )
 from impresslearn.data import (
     Examples,
@@ -169,9 +169,13 @@ def networks_of(
 def features_of(store: Store, examples: Data, num_masks: int, residual: bool) -> Tensor:
     """Features (n, f), side by side: of the unmasked network if residual, then under each mask.
 
-    Raises UnreadableFeaturesError if the network's last layer does not read one vector per input.
+    Raises UnreadableFeaturesError if the network's last layer does not read one vector per input,
+    or its outputs are changed before they are returned.
     """
     backbone = store.backbone
+    if not backbone.plain_head:
+        line = f"{backbone.name} changes the outputs of its last layer, which a readout replaces"
+        raise UnreadableFeaturesError(f"{line}; return them as they are, or learn another kind")
     features = _features_in(store.feature_view(num_masks, residual), store, examples)
     width = backbone.own_head.fan_in if backbone.own_head else 0
     if features.shape[1] != (num_masks + residual) * width:
@@ -381,7 +385,7 @@ class TaskReadout:
             return frozen, {}
         evidence: dict[str, Any] = {"stage": "readout"}
         if task.replaced is not None:
-            if without_readout(store.coefficients(task.replaced)) is None:
+            if without_head(store.coefficients(task.replaced)) is None:
                 return frozen, evidence
             return self._trained(torch.arange(len(targets))), {"stage": "network"}
         held, kept = _held_out(targets, task.seed)
@@ -418,7 +422,7 @@ class TaskReadout:
 def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Indices of the held-out examples (every sixth of each class), and of the kept ones."""
     labels, held = targets.cpu().numpy(), []
-    order = np.random.default_rng(seed).permutation(len(labels))
+    order = np.random.default_rng(seed % 2**64).permutation(len(labels))
     for label in np.unique(labels):
         held += order[labels[order] == label][HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY].tolist()
     kept = np.setdiff1d(order, held)

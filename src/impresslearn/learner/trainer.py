@@ -18,7 +18,7 @@ from torch import Tensor
 from impresslearn.checks import check_flag, check_mapping, check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import Budget, trainable_numbers
 from impresslearn.coefficients.parametrisation import Coefficients
-from impresslearn.coefficients.readout import without_readout
+from impresslearn.coefficients.readout import without_head
 from impresslearn.data import (
     Examples,
     Features,
@@ -133,9 +133,12 @@ class Trainer:
         """Learns new tasks, similar ones together if `batched`; notes: task name -> note."""
         store, backbone = self.store, self.store.backbone
         check_mapping("tasks", tasks, "{name: (inputs, labels)}", least=0)
-        tasks = {check_name(name): data for name, data in tasks.items()}
-        for name in tasks:
+        names = list(map(check_name, tasks))
+        if len(set(names)) < len(names):
+            raise InputError("two of the tasks have the same name in Unicode's NFC; rename one")
+        for name in names:
             store.check_new_task(name)
+        tasks = dict(zip(names, tasks.values(), strict=True))
         check_flag("batched", batched)
         new: list[readouts.NewTask] = []
         form: dict[str, Any] = {}
@@ -339,7 +342,7 @@ class Trainer:
             previous = store.coefficients(task.replaced)
             statistics = store.statistics(task.replaced)
             if not head:
-                previous = without_readout(previous)
+                previous = without_head(previous)
         source = to_batches(examples, classes, backbone.device)
         phase = TrainingPhase.begin(backbone, store.shared, statistics)
         recipe, progress = settings.task_recipe, self.progress(f"task {task.name}")

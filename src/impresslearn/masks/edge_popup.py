@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -225,6 +225,7 @@ def prune(
     mask = {name: torch.ones_like(value, dtype=torch.bool) for name, value in initial.items()}
     trained, head = initial, dict[str, Tensor]()
     for number in range(1, rounds + 1):
+        task = replace(task, phase=TrainingPhase.begin(backbone))
         trained, head = weights_under(mask, task, initial)
         for layer, count in zip(backbone.layers, ones, strict=True):
             keep = round(layer.numel * (count / layer.numel) ** (number / rounds))

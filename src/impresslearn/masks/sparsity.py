@@ -5,6 +5,7 @@ Sparsity is the fraction of zeros, in [0, 1). "uniform" gives all layers the sam
 layers, such as the head, keep more of their weights. The total number of ones is exact.
 """
 
+import numbers
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -21,7 +22,7 @@ DENSITY_CAP = 0.5
 
 def check_sparsity(sparsity: float) -> float:
     """The sparsity as a float. Raises InputError outside [0, 1)."""
-    is_number = isinstance(sparsity, (int, float)) and not isinstance(sparsity, bool)
+    is_number = isinstance(sparsity, numbers.Real) and not isinstance(sparsity, bool)
     if not is_number or not 0 <= sparsity < 1:
         hint = f"; did you mean {sparsity / 100:g}?" if is_number and 1 < sparsity < 100 else ""
         line = "sparsity is the fraction of zeros and must lie in [0, 1)"

@@ -111,6 +111,8 @@ class Backbone(ReadOnlySettings):
         self._restores = True
         # The initial bias of a task's own head; 1 before a ReLU, which has no gradient at 0.
         self.head_bias = 0.0
+        # Whether logits are what the head gives, up to a number per input; `check_passes` sets it.
+        self.plain_head = True
         # Gets the logits from the module's output; None if the output is a tensor.
         self.logits_reader: Callable[[Any, str], Any] | None = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
@@ -232,6 +234,8 @@ class Backbone(ReadOnlySettings):
                 raise InputError(f"statistics {fault} name {min(wrong)!r}; {rule}")
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
+        for name in self._ties.keys() & tensors.keys():
+            tensors.update(dict.fromkeys(self._ties[name], tensors[name]))
         if self.spec is None:  # a user's module may change its inputs in place
             inputs = inputs.clone()
         if not isinstance(inputs, Inputs):
@@ -243,9 +247,8 @@ class Backbone(ReadOnlySettings):
         try:
             # Only tensors that may differ from the module's are passed, so it is not strict.
             with own_device:
-                logits = functional_call(
-                    view, tensors, inputs.arguments, inputs.named, tie_weights=self._ties
-                )
+                given = inputs.arguments, inputs.named
+                logits = functional_call(view, tensors, *given, tie_weights=False)
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             if line := self._explained(error, inputs):
                 raise InputError(line) from error
@@ -422,10 +425,14 @@ class Backbone(ReadOnlySettings):
         small_names = [member.name for member in chain(*self.small_parameters())]
         small = {name: self.module.get_parameter(name).detach() for name in small_names}
         buffers = dict(self.module.named_buffers())
-        once = len([*self.module.parameters(), *buffers])
-        state: list[Any] = [*self.module.named_parameters(remove_duplicate=False)]
-        state += self.module.named_buffers(remove_duplicate=False)
-        self._ties = once < len(state)  # to search for ties in vain takes half of a small pass
+        # torch would tie weights by all their names. A module with two names then keeps the weights
+        # of a pass, so a tensor gets one name for each module that has it.
+        names_of: dict[int, list[str]] = {}
+        for prefix, part in self.module.named_modules():
+            for named in (part.named_parameters, part.named_buffers):
+                for name, tensor in named(prefix, recurse=False, remove_duplicate=False):
+                    names_of.setdefault(id(tensor), []).append(name)
+        self._ties = {first: others for first, *others in names_of.values() if others}
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
         self._local = threading.local()

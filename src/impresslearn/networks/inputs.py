@@ -186,6 +186,13 @@ def _check_head(backbone: Backbone, inputs: Tensor | Inputs) -> None:
                     why = "its last layer has no bias to start above; adapt it without the function"
                     raise InputError(f"{line}, and {why}")
                 vars(backbone)["head_bias"] = 1.0
+    drawn = {key: torch.arange(x.numel()).cos().to(x).view(x.shape) for key, x in new}
+    with suppress(InputError, RuntimeError):  # readouts refuse features that no vector holds
+        wanted = backbone.headed(backbone.features(drawn, inputs), drawn).float()
+        apart = backbone.forward(drawn, inputs).float() - wanted
+        apart -= apart.mean(1, keepdim=True)
+        is_far = float(apart.abs().max()) > PASSED_HALF * float(wanted.abs().max())
+        vars(backbone)["plain_head"] = not is_far
 
 
 def unusual_scale(examples: Examples | StreamedExamples) -> str | None:

@@ -71,7 +71,7 @@ def _first_space(store: Any, features: Tensor, targets: Tensor) -> FeatureSpace 
     if projection is None and features.shape[1] > MOST_FEATURES:
         if len(features) < COMPONENTS:
             return None
-        added = projection = Projection.of(features, COMPONENTS, 0, True)
+        added = projection = Projection.of(features, COMPONENTS, 0, False)
     matrix = None if projection is None else projection.matrix.to(features.device)
     space = FeatureSpace.of(features, targets, number, matrix)
     if space is not None:

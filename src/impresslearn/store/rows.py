@@ -211,8 +211,10 @@ class Rows:
         return added.lastrowid or 0
 
     def last_projection(self) -> tuple[int, Projection | None]:
-        """(number, projection) of the projection written last; (0, None) if there is none."""
-        number = self.database.rows("SELECT coalesce(max(number), 0) FROM projections")[0][0]
+        """(number, projection) of the last one for readouts; (0, None) if there is none."""
+        # One that only a `FeatureSpace` uses has no mask, and the flag `residual` is off.
+        others = "FROM projections WHERE num_masks > 0 OR substr(content, 5, 1) = x'01'"
+        number = self.database.rows(f"SELECT coalesce(max(number), 0) {others}")[0][0]
         return number, self.projection(number)
 
     def projection(self, number: int) -> Projection | None:

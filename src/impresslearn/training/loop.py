@@ -362,7 +362,7 @@ def endless_batches(
 def _rate(step: int, total: int, recipe: Recipe, examples: int) -> float:
     warmup = recipe.warmup_epochs * recipe.steps_per_epoch(examples)
     if step < warmup:
-        return recipe.lr * (step + 1) / warmup
+        return recipe.lr * min((step + 1) / warmup, 1.0)
     if recipe.schedule == "constant":
         return recipe.lr
     done = (step - warmup) / max(1.0, total - warmup)
