@@ -152,6 +152,10 @@ def test_tables_figures_and_files(tmp_path):
     uneven = Comparison((Run("a", {}, 0, longer), Run("a", {}, 1, evaluation(0.7))))
     assert "of 2 or 3 learned tasks" in str(uneven)
     assert '"y": 0.8' in json.dumps(uneven.chart().to_dict())
+    begun = Evaluation(tuple("abc"), 2, ((0.9, 0.9, 0.5),) * 4, {}, {}, None, 1.0)
+    drawn = json.dumps(Comparison((Run("a", {}, 0, begun),)).chart().to_dict())
+    assert '"y": 0.5' in drawn
+    assert '"y": 0.9' not in drawn  # of basis tasks
 
 
 def test_unequal_training_is_reported():

@@ -56,6 +56,15 @@ def test_means_over_places():
     torch.testing.assert_close(read(module.head, module, IMAGES), wanted)
 
 
+def test_small_containers_are_blocks_if_there_are_no_others():
+    def small(before, after):
+        return nn.Sequential(nn.Conv2d(before, after, 1), nn.BatchNorm2d(after), nn.ReLU())
+
+    body = nn.Sequential(small(3, 8), small(8, 6))
+    network = nn.Sequential(body, *POOLED, nn.Linear(6, 3))
+    assert il.BlockFeatures(network, IMAGES[:2]).head.in_features == 8 + 6
+
+
 @torch.no_grad()
 def test_means_over_tokens_without_padding_and_none_twice():
     (inputs, _), net = padded(), seeded(Named).eval()

@@ -145,9 +145,11 @@ class Comparison:
         at_end: list[Row] = []
         for label, runs in self.groups.items():
             evaluations = [run.evaluation for run in runs]
-            for learned in range(1, max(len(each.matrix) for each in evaluations)):
-                known = [each.matrix[learned] for each in evaluations if learned < len(each.matrix)]
-                averages = [fmean(accuracies[:learned]) for accuracies in known]
+            basis = evaluations[0].num_basis  # left out, so that all methods begin with one task
+            for learned in range(1, max(len(each.matrix) for each in evaluations) - basis):
+                last = basis + learned
+                known = [each.matrix[last] for each in evaluations if last < len(each.matrix)]
+                averages = [fmean(accuracies[basis:last]) for accuracies in known]
                 row: Row = {"method": label, "learned": learned}
                 so_far.append(row | mark_of("accuracy", summarise(averages)))
         accuracies = self.means("accuracy")
@@ -157,6 +159,8 @@ class Comparison:
                 at_end.append(row | mark_of("accuracy", accuracy))
         shown = "bands: 95% t interval" if self._seeds >= MIN_DRAWS else "points: single seeds"
         notes = [_counted(self._seeds) + (f"; {shown}" if self._seeds > 1 else "")]
+        if any(run.evaluation.num_basis for run in self.runs):
+            notes.append("without basis tasks")
         labels: Any = {"title": "Average accuracy so far", "x_label": "tasks learned"}
         charts = [line_chart(so_far, "learned", "accuracy", "method", notes=notes, **labels)]
         if at_end:

@@ -26,11 +26,13 @@ from impresslearn.checks import check_integer, check_number, clear_calls
 from impresslearn.data import Examples
 from impresslearn.data.conversion import users_code
 from impresslearn.errors import InputError, error_prefix, print_line
+from impresslearn.learner.presets import LearnerSettings
 from impresslearn.streams import Task, from_arrays
 from impresslearn.streams.stream import LabelledData
 from impresslearn.tables import Table, format_value, table_of
 from impresslearn.training.loop import Recipe
 
+CHECKED_ALONE = 8  # inputs of a task, predicted once more alone
 HELD_BYTES = 1024**3  # of test inputs kept in memory; the rest is loaded again for each score
 PREDICTED_AT_ONCE = 1000
 MEASURES = (
@@ -274,7 +276,13 @@ def check_method(method: Any) -> None:
 
 
 def images_of(method: Any, examples: int) -> int | None:
-    """Steps × batch size of training a task, by the method's recipe; None without a recipe."""
+    """Steps × batch size of training a task, by the method's recipe.
+
+    None without a recipe, and for tasks that are readouts, which are not trained in steps.
+    """
+    settings = getattr(method, "settings", None)
+    if isinstance(settings, LearnerSettings) and settings.spec.parametrisation.is_readout:
+        return None
     recipe = getattr(method, "recipe", None) or getattr(method, "task_recipe", None)
     if not isinstance(recipe, Recipe):
         return None
@@ -374,12 +382,13 @@ def class_incremental(method: Any, stream: Tasks, *, progress: bool = False) -> 
 
     - method: an object with `learn_task(name, data)` and `predict(inputs, task)`. Without a task,
       it is asked for labels by `predict(inputs, per_input=True)` if it has `infer_tasks(inputs)`,
-      which returns a `TaskGuess` per input, and by `predict(inputs, None)` otherwise
+      which returns a `TaskGuess` per input, and by `predict(inputs, None)` otherwise. All inputs of
+      a call are of one task, so a label must depend on its own input alone; a few are checked
     - stream: a `Stream`, part of a stream, or {task name: (train, test)}. A label that several
       tasks have is one class
     - progress: whether to print a line before each task; default False
 
-    Raises InputError like `evaluate`.
+    Raises InputError like `evaluate`, and if an input has another label alone.
     Source: van de Ven and Tolias, "Three scenarios for continual learning" (2019).
     """
     tasks = check_tasks(stream)
@@ -410,7 +419,12 @@ def _answers(method: Any, name: str, inputs: Any) -> dict[str, np.ndarray]:
     """For each input: labels without and with the task's name, and what `infer_tasks` inferred."""
     named = _answer_named(method, name, inputs)
     if not hasattr(method, "infer_tasks"):
-        return {"class_il": np.asarray(method.predict(inputs, None)), **named}
+        labels = np.asarray(method.predict(inputs, None))
+        for place in range(min(len(labels), CHECKED_ALONE)):
+            if method.predict(inputs[place : place + 1], None)[0] != labels[place]:
+                line = f"predict(inputs, None) of {type(method).__name__} gives an input another"
+                raise InputError(f"{line} label in a batch than alone; infer tasks for each input")
+        return {"class_il": labels, **named}
     guesses = method.infer_tasks(inputs)
     return named | {
         "class_il": np.asarray(method.predict(inputs, per_input=True)),

@@ -76,12 +76,14 @@ class SupSup(ReadOnlySettings):
         self._learner.learn_basis(name, data, seed=seed)
         return self
 
-    def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
-        """Labels (n,). With task=None, the task is inferred first (the paper's setting GN).
+    def predict(
+        self, inputs: Any, task: str | Sequence[str] | None = None, *, per_input: bool = False
+    ) -> np.ndarray:
+        """Labels (n,); arguments as in `ImpressLearner.predict`, whose errors it raises.
 
-        Raises UnknownTaskError for a task that was not learned, and if inputs look like no task.
+        With task=None, one task is inferred first for all inputs (the paper's setting GN).
         """
-        return self._learner.predict(inputs, task)
+        return self._learner.predict(inputs, task, per_input=per_input)
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1] for a given task (GG). Raises UnknownTaskError if it is unknown."""
@@ -97,6 +99,10 @@ class SupSup(ReadOnlySettings):
         - settings: as there. The SupSup paper has `method="one_shot", objective="entropy"`
         """
         return self._learner.infer_task(inputs, **settings)
+
+    def infer_tasks(self, inputs: Any, **settings: Any) -> list[TaskGuess]:
+        """The task of each input, inferred as by `ImpressLearner.infer_tasks`."""
+        return self._learner.infer_tasks(inputs, **settings)
 
 
 class Hybrid(FineTuning):
