@@ -48,7 +48,7 @@ def test_methods_are_copied_and_sent(name):
 
 
 def advice(learner):
-    trial = Trial(CANDIDATES[0], 300, 0.0, learner, [0.9], [59], 20)
+    trial = Trial(CANDIDATES[0], 300, 0.0, learner, [0.9], [59], [20], [1.0])
     return Advice({300: trial}, 300, (trial,), {}, {"a": blobs(1)}, {})
 
 
