@@ -64,7 +64,7 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
     row = encoded.row
     if encoded.base != _base(store, row):
         line = f"task {row.name!r} was learned over another network, masks or shared features"
-        raise InputError(f"{line}; save its store with tasks=[] and begin from that")
+        raise InputError(f"{line}; begin from this store, saved by tasks=[] after its first task")
     present = list(store.rows.task_rows(row.name))[-1:]
     if not present:
         store.rows.add_task(replace(row, version=1))
