@@ -115,6 +115,7 @@ def test_wrong_uses_get_clear_messages():
 
 
 if __name__ == "__main__":
+    sys.path.append(str(TABLE.parents[1]))
     table = in_a_folder()
     if "--write" in sys.argv:
         TABLE.write_text(as_markdown(table), encoding="utf-8")
