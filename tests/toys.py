@@ -1,5 +1,6 @@
 """Small problems and networks that are learned in a blink, shared by the tests."""
 
+import io
 import os
 import subprocess
 import sys
@@ -142,6 +143,13 @@ BASELINES: dict[str, Callable[[], Any]] = {
         lenet(), random_bank(lenet().layers, 3), recipe=QUICK, progress=False
     ),
 }
+
+
+def npy(values: Any) -> bytes:
+    """An array as an .npy file."""
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(values))
+    return stream.getvalue()
 
 
 def read_examples(path: Any, label_column: str | None = None, **layout: Any) -> Any:

@@ -12,10 +12,8 @@ from impresslearn.coefficients.quantisation import (
     TensorLayout,
     decode_tensors,
     encode_tensors,
-    rounded_tensors,
 )
 from impresslearn.coefficients.quantized_parameters import QuantizedParameters, rounded_steps
-from toys import refused
 
 LAYOUTS = [
     TensorLayout("alpha", (5,)),
@@ -77,14 +75,6 @@ def test_numbers_on_grids_come_back_exactly():
     decoded, found = decode_tensors(content, LAYOUTS, "coded")
     assert found == grids
     assert all(map(torch.equal, decoded, tensors))
-
-
-@pytest.mark.parametrize(
-    ("values", "precision", "message"),
-    [([1.0, float("nan")], "int4", "NaN or infinite"), ([1e9], "float16", "too large for float16")],
-)
-def test_what_cannot_be_kept_is_one_line(values, precision, message):
-    refused(message, rounded_tensors, [torch.tensor(values)], precision)
 
 
 def test_tensors_of_zeros_take_a_bit_or_two_and_all_together_no_byte():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.data.file_reader import PAIRS
-from impresslearn.errors import InputError, MissingDataError
+from impresslearn.errors import InputError
 from toys import read_examples, read_inputs, refused
 
 X = np.arange(30, dtype=np.float32).reshape(10, 3)
@@ -125,10 +125,3 @@ def test_no_damage_escapes_as_another_error(tmp_path_factory, place, junk, suffi
     except InputError as error:
         assert str(path) in str(error)  # noqa: PT017
         assert "\n" not in str(error)  # noqa: PT017
-
-
-def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npy):
-    for name in ("no.npz", "no", "no/deeper.npy", "a.npy/x.npz"):
-        refused("there is no file or folder", read_inputs, tmp_path / name, error=MissingDataError)
-    refused("cannot read x+", read_examples, "x" * 5000 + ".npz")
-    refused("cannot read .*a.npy; expected an image folder .*, .npz", read_examples, npy)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 from impresslearn.data import (
     Examples,
@@ -64,23 +64,6 @@ def test_targets_of_torchvision_spare_a_reading(changes):
     examples = as_examples(data, memory_limit=0, workers=0)
     assert (len(reads) < N) == (not changes)
     assert examples.labels.tolist() == [data[i][1] for i in range(N)]
-
-
-@pytest.mark.parametrize("limit", [0, 2**20])
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (Pairs(X[:4], Y[:5]), "item 4 of 5 in the Pairs is not a readable .*: IndexError: index 4"),
-        (Subset(DATA, [1, 99]), "item 1 of 2 in the Subset is not a readable .* index 99"),
-        (Pairs([X[0], X[0, :2]], [0, 1]), r"item 1 has \(2,\), the first \(3,\)"),
-        (Pairs([X[0], X[0].byte()], [0, 1]), r"item 1 has \(3, 'uint8'\), the first \(3,\)"),
-        (Pairs(["cat"], [0]), "inputs must be a numeric tensor or array, without labels, got str"),
-        (Pairs([], []), "no example"),
-        (type("Lengthless", (Dataset,), {})(), "a Dataset must know its length"),
-    ],
-)
-def test_data_sets_that_are_not_what_they_say(data, message, limit):
-    refused(message, as_examples, data, memory_limit=limit, workers=0)
 
 
 def test_a_part_is_chosen_by_positions_or_by_a_mask():

@@ -51,12 +51,6 @@ def test_a_label_is_found_by_its_value_and_kind():
     classes = (4, 9)
     for label in (9, 9.0, np.int8(9), np.float32(9), torch.tensor(9)):
         assert encode_labels(label_array([label, 4]), classes).tolist() == [1, 0]
-    for label, known, shown in (
-        ("9", classes, "the task's labels are like 4, the new labels like '9'; .*"),
-        ("x", ["a"], "label 'x' is not among the classes 'a'; leave it out.*"),
-        (100, range(100), "label 100 .* 0, 1, 2, 3, 4, 5, 6, 7, …; .*"),
-    ):
-        refused(f"^{shown}$", encode_labels, np.array([label]), known)
 
 
 ONE, TWO = "café", unicodedata.normalize("NFD", "café")

@@ -36,11 +36,6 @@ def test_shapes(inputs, shape, expected):
     assert arranged.is_contiguous()
 
 
-@pytest.mark.parametrize("shape", [(5, 4, 3), (3, 5, 4), (61,), (2, 30), (6, 10)])
-def test_changes_of_shape_that_would_shuffle_pixels(shape):
-    refused(r"inputs of shape \(4, 5, 3\) cannot be given", prepared, PIXELS, shape=shape)
-
-
 def test_normalisation_comes_last():
     settings = {"shape": (3, 4, 5), "mean": (0.1, 0.2, 0.3), "std": [0.5, 1, 2]}
     mean, std = (torch.tensor(settings[key]).view(3, 1, 1) for key in ("mean", "std"))

@@ -140,3 +140,19 @@ def test_more_inputs_find_their_task_more_often(digits):
     assert 0.8 <= one < many > 0.95
     assert rejected < 0.5
     assert inferred(digits, tasks, 16, trials=2, among="learned")[0] <= 2 / 6
+
+
+@pytest.mark.parametrize("size", [8, 32])
+def test_noise_and_inverted_digits_are_unknown_and_own_digits_are_not(digits, size):
+    generator = torch.Generator().manual_seed(0)
+    rejected = []
+    for task in STREAM[:6]:
+        own = task.test.inputs
+        low, high = own.min(), own.max()
+        noise = torch.rand(64, *own.shape[1:], generator=generator) * (high - low) + low
+        for foreign in (low + high - own, noise, torch.randn(64, *own.shape[1:])):
+            assert all(digits.infer_task(each).unknown for each in foreign.split(size)[:4])
+        guesses = [digits.infer_task(each) for each in own.split(size)[:-1]]
+        rejected += [guess.unknown for guess in guesses if guess.best == task.name]
+    assert len(rejected) > 16
+    assert np.mean(rejected) < 0.2

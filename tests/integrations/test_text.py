@@ -165,12 +165,3 @@ def test_text_by_commands(folder: Path, tmp_path: Path) -> None:
     assert [row["label"] for row in json.loads(told)["rows"]] == ["card", "room", "dish"]
     assert "1" in run("evaluate", store, train, *module)
     assert run("predict", store, folder / "train.csv", *module).count("\n") == 40
-
-
-def test_settings_that_text_does_not_take_are_refused(folder: Path) -> None:
-    path = folder / "tokenizer.json"
-    for wrong in ({"mean": 0.5}, {"std": [2.0]}, {"shape": [4]}, {"size": 8}):
-        with pytest.raises(InputError, match="text has no shape, mean, std"):
-            il.Preprocessing(tokenizer=path, **wrong)
-    with pytest.raises(InputError, match="give a tokenizer, too"):
-        il.Preprocessing(max_length=8)

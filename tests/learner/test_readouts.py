@@ -221,23 +221,3 @@ def test_the_form_of_raw_inputs_is_kept() -> None:
     plain = few_labels(adapt(trained()))
     plain.learn_task("task", (plain.features(pixels), labels))
     refused("pixels", plain.predict, 100 * images, "task")
-
-
-def test_features_of_something_else_are_refused() -> None:
-    inputs, labels = blobs()
-    learner = few_labels(lenet(3, head="own")).add_random_masks(2)
-    features = learner.features(inputs)
-    other = few_labels(lenet(3, head="own", seed=1)).add_random_masks(2)
-    for verb in (other.learn_task, few_labels(lenet(3, head="own", seed=2)).learn_basis):
-        refused("of another network", verb, "task", (features, labels))
-    refused("of another network", other.predict, features, "task")
-    masked = few_labels(lenet(3, head="own")).add_random_masks(2, seed=7)
-    refused("other masks", masked.learn_task, "task", (features, labels))
-    tuned = quick_learner(lenet(3, head="own"), bank=learner.bank_)
-    refused("give the inputs", tuned.learn_task, "task", (features, labels))
-    tuned.learn_task("task", (inputs, labels))
-    refused("weights of its own", tuned.predict, features, "task")
-    learner.add_random_masks(1)
-    refused("compute them again", learner.learn_task, "task", (features, labels))
-    by_batch = few_labels(adapt(ConvNet(), norm="batch"))
-    refused("depend on their batch", by_batch.features, pictures()[0])

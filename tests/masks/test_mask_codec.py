@@ -3,9 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.errors import StoreError
 from impresslearn.masks.codec import decode_mask, encode_mask, find_classes
-from toys import refused
 
 LENET = ((300, 784), (100, 300), (10, 100))
 SIZES = st.integers(1, 40)
@@ -96,18 +94,3 @@ def test_a_random_mask_costs_its_entropy_and_an_uneven_one_less(density):
     assert len(assert_round_trip(mask)) < entropy_bytes(mask) * 1.001 + 24
     uneven = [uneven_mask(shape, seed) for seed, shape in enumerate(LENET)]
     assert len(assert_round_trip(uneven)) < 0.8 * entropy_bytes(uneven)
-
-
-@pytest.mark.parametrize(
-    ("blob", "shape", "message"),
-    [
-        (b"", (2, 2), "got 0 bytes"),
-        (b"\x07abcd", (2, 2), "must be the byte 1 .* begin with .7."),
-        (b"\x01abc", (2, 2), "32-bit words, got 4 bytes"),
-        (b"\x01" + b"\xff" * 40, (30, 40), "damaged"),  # words that no message encodes to
-        (GOLDEN, (30, 40), "left over"),
-        (GOLDEN, (2, 2), "their density does not exist"),  # in place of the levels lie others
-    ],
-)
-def test_what_is_no_stored_mask_is_named(blob, shape, message):
-    refused(message, decode_mask, blob, [shape], error=StoreError)

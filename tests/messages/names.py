@@ -18,11 +18,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import impresslearn as il
+import models
+import toys
 from impresslearn.cli import main
 from impresslearn.errors import ImpressLearnError
-
-QUICK = il.Recipe(lr=0.03, epochs=0, min_steps=30, batch_size=32)
-QUIET: dict[str, Any] = {"sparsity": 0.7, "task_recipe": QUICK, "basis_recipe": QUICK}
+from toys import blobs, few_labels, lenet, mlp, quick_learner
 
 
 class CommandError(ImpressLearnError):
@@ -85,37 +85,19 @@ def locked(use: Callable[[], Any]) -> Any:
         return use()
 
 
-def npy(values: Any) -> bytes:
-    """An array as an .npy file."""
-    file = io.BytesIO()
-    np.save(file, values)
-    return file.getvalue()
-
-
-def small_network(classes: int = 3, seed: int = 0) -> il.Backbone:
-    return il.create_backbone(
-        "lenet_300_100", classes, in_features=16, widths=[24, 12], seed=seed, gain=2.0
-    )
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
-
-
-def blobs() -> tuple[np.ndarray, np.ndarray]:
-    """Three clusters (60, 16) of 32-bit numbers, and their labels."""
-    generator = np.random.default_rng(0)
-    centres, labels = 2 * generator.normal(size=(3, 16)), np.arange(60) % 3
-    return (centres[labels] + generator.normal(size=(60, 16)) / 2).astype(np.float32), labels
+def written(name: str, content: str | bytes) -> str:
+    """The name of a file of this content."""
+    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return name
 
 
 def make(seed: int) -> il.ImpressLearner:
-    return il.ImpressLearner(small_network(), seed=seed, **QUIET).add_random_masks(2)
+    return quick_learner(seed=seed).add_random_masks(2)
 
 
 def over(module: nn.Module) -> il.ImpressLearner:
     """A learner over a network of one's own."""
-    return il.ImpressLearner(il.adapt(module), progress=False, **QUIET).add_random_masks(2)
+    return quick_learner(il.adapt(module)).add_random_masks(2)
 
 
 def words() -> il.Preprocessing:
@@ -127,9 +109,8 @@ def words() -> il.Preprocessing:
     return il.Preprocessing(tokenizer=made)
 
 
-def write_files(learner: il.ImpressLearner) -> None:
+def write_files(learner: il.ImpressLearner, X: np.ndarray, Y: np.ndarray) -> None:
     """The files of the commands, in the present folder."""
-    X, Y = blobs()
     for folder in ("empty", "other", "pictures/cat", "pictures/dog", "damaged/cat", "damaged/dog"):
         Path(folder).mkdir(parents=True)
     for name in ("data", "other/data"):
@@ -165,7 +146,7 @@ def write_files(learner: il.ImpressLearner) -> None:
         Image.new("RGB", (8, 8), (90 * number,) * 3).save(f"pictures/{animal}/1.png")
     learner.save("shop.impress")
     make(0).save("bare.impress")
-    own = il.ImpressLearner(il.adapt(mlp(), input_shape=(16,)), **QUIET).add_random_masks(2)
+    own = quick_learner(il.adapt(mlp(12), input_shape=(16,))).add_random_masks(2)
     own.learn_task("letters", (X, Y)).save("mine.impress")
     whole = Path("shop.impress").read_bytes()
     middle = len(whole) // 2
@@ -188,11 +169,9 @@ def namespace() -> dict[str, Any]:
     from impresslearn.serve import create_app
     from impresslearn.streams.torchvision import import_extra
 
-    X, Y = blobs()
-    data = (X, Y)
-    learner = il.ImpressLearner(small_network(), progress=False, **QUIET)
-    learner.learn_basis("digits", data).learn_task("letters", data).add_random_masks(1)
-    write_files(learner)
+    X, Y = data = blobs(count=60)[0].numpy().round(2), np.arange(60) % 3  # the same anywhere
+    learner = quick_learner().learn_basis("digits", data).learn_task("letters", data)
+    write_files(learner.add_random_masks(1), X, Y)
     app = create_app("shop.impress")
     client = TestClient(app, raise_server_exceptions=False)
 
@@ -212,21 +191,19 @@ def namespace() -> dict[str, Any]:
     tasks = dict.fromkeys(("one", "two"), ((X, Y), (X, Y)))
     wild = il.Recipe(lr=1e30, epochs=0, min_steps=30)
     coded = {"granularity": "unit", "precision": "coded", "max_bytes": 1}
-    silent = {"progress": False, **QUIET}
+    masked = few_labels(lenet(head="own")).add_random_masks(2)
     own: dict[str, Any] = {
-        "X": X, "Y": Y, "data": data, "nan": nan, "stream": stream, "tasks": tasks, "mlp": mlp(),
+        "X": X, "Y": Y, "data": data, "nan": nan, "stream": stream, "tasks": tasks, "mlp": mlp(12),
         "learner": learner, "network": learner.backbone, "text": words(),
-        "empty": il.ImpressLearner(small_network(), **silent),
-        "wild": il.ImpressLearner(small_network(), **silent | {"task_recipe": wild}),
-        "small": il.ImpressLearner(small_network(), **silent, **coded),
+        "empty": quick_learner(), "small": quick_learner(**coded),
+        "wild": quick_learner(task_recipe=wild),
+        "masked": masked, "features": masked.features(X),
         "examples": il.Examples(torch.tensor(X), Y),
         "pairs": TensorDataset(torch.tensor(X), torch.tensor(Y)), "DataLoader": DataLoader,
         "table": pandas.DataFrame(X), "some": (X[Y < 2], Y[Y < 2]),
-        "readouts": il.ImpressLearner.from_preset(
-            il.create_backbone("linear", in_features=16, head="own"), "few_labels"
-        ),
-        "other_bank": il.random_bank(small_network(5).layers, 2),
-        "stored": il.load("mine.impress", module=mlp()), "closed": closed, "busy": busy,
+        "readouts": few_labels(il.create_backbone("linear", in_features=16, head="own")),
+        "other_bank": il.random_bank(lenet(5).layers, 2),
+        "stored": il.load("mine.impress", module=mlp(12)), "closed": closed, "busy": busy,
         "opened": il.open_store("shop.impress", readonly=True, progress=False),
         "compared": il.compare({"a": make}, tasks, progress=False),
         "get": lambda path: answer(client.get(path)), "post": post,
@@ -236,4 +213,4 @@ def namespace() -> dict[str, Any]:
     }  # fmt: skip
     for name in ("wild", "small"):
         own[name].add_random_masks(2)
-    return globals() | own
+    return vars(models) | vars(toys) | globals() | own

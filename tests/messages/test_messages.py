@@ -1,9 +1,9 @@
 """Every wrong use is answered by one line of the library's own words, as `messages.md` lists them.
 
-A wrong use is a Python expression over the names of `names.py`, or the arguments of a command. It
-runs in a folder with the files that `names.py` writes, and leaves them and the learners as they
-were. `python tests/messages/test_messages.py --write` writes the messages anew; for a new wrong
-use, add a row without a message first.
+A wrong use is a Python expression over the names of `names.py`, `toys.py` and `models.py`, or the
+arguments of a command. It runs in a folder with the files that `names.py` writes, and leaves them
+and the learners as they were. `python tests/messages/test_messages.py --write` writes the messages
+anew; for a new wrong use, add a row without a message first.
 """
 
 import contextlib
@@ -115,6 +115,7 @@ def test_wrong_uses_get_clear_messages():
 
 
 if __name__ == "__main__":
+    sys.path.append(str(TABLE.parents[1]))
     table = in_a_folder()
     if "--write" in sys.argv:
         TABLE.write_text(as_markdown(table), encoding="utf-8")

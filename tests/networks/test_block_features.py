@@ -99,20 +99,3 @@ def test_tasks_survive_stores_threads_and_exports(tmp_path, preset):
     )
     plain = {"module": images(), "error": il.StoreError}
     refused("give a BlockFeatures", il.load, tmp_path / "s.impress", **plain)
-
-
-def test_wrong_uses_are_one_line():
-    for inputs in (IMAGES[:1], IMAGES[:1].expand(2, -1, -1, -1)):
-        refused("of which the first two differ", il.BlockFeatures, images(), inputs)
-    refused("no blocks of several layers", il.BlockFeatures, images(), IMAGES)
-    refused("is on meta", il.BlockFeatures, images().to("meta"), IMAGES)
-    for match, blocks in {
-        "no module 'ReLU'": ["ReLU"],
-        "must be a list of names": "0",
-        "holds the last layer": ["7"],
-    }.items():
-        refused(match, il.BlockFeatures, images(), IMAGES, blocks=blocks)
-    rows = nn.TransformerEncoderLayer(8, 2, 8)  # which takes (length, n, 8)
-    swapped = nn.Sequential(Swap(), rows, Swap(), nn.Flatten(), nn.Linear(16, 3))
-    batch = r"a batch \(3, ...\), got \(2, 3, 8\)"
-    refused(batch, il.BlockFeatures, swapped, torch.randn(2, 2, 8), blocks=["1"])

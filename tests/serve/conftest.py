@@ -1,11 +1,9 @@
 """A small store, the learner that wrote it, and an app that serves it, shared by the tests here."""
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from toys import blobs, quick_learner
@@ -51,13 +49,6 @@ def client(store: Path) -> Iterator[TestClient]:
     """Asks an app of that store, without a socket."""
     with TestClient(create_app(store), raise_server_exceptions=False) as asking:
         yield asking
-
-
-def npy(values: Any) -> bytes:
-    """An array as an .npy file."""
-    stream = io.BytesIO()
-    np.save(stream, np.asarray(values))
-    return stream.getvalue()
 
 
 def problem(answer: Any, status: int) -> str:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from conftest import INPUTS, npy, problem, request
+from conftest import INPUTS, problem, request
 from impresslearn import Recipe, __version__, open_store
 from impresslearn.serve import create_app
-from toys import blobs, pictures, quick_learner, resnet
+from toys import blobs, npy, pictures, quick_learner, resnet
 
 NAMES = ["basis 0", "basis 1", "basis 2", "new 0", "new 1", "pets/at home?"]
 MIXED = ["new 0", "basis 2", "pets/at home?", "new 0", "new 1", "basis 2", "new 0"]

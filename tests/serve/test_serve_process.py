@@ -14,9 +14,9 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from conftest import INPUTS, npy
+from conftest import INPUTS
 from impresslearn.serve import run_server
-from toys import refused, run
+from toys import npy, refused, run
 
 PATH = "/predict?task=new%200"
 HEADERS = {"Content-Type": "application/x-npy", "Authorization": "Bearer s3cret"}
