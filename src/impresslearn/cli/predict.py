@@ -140,7 +140,6 @@ def serve(
     with shared.open_learner(store, module, readonly=True) as learner:
         # Workers are new processes, which inherit this variable and open the store themselves.
         os.environ[WORKER] = json.dumps([str(store), module, token, max_bytes])
-        maker = f"{__name__}:worker_app"
         run_server(
             learner,
             token=token,
@@ -148,7 +147,7 @@ def serve(
             host=host,
             port=port,
             workers=workers,
-            app=maker,
+            app=f"{__name__}:worker_app",
         )
 
 

@@ -182,9 +182,8 @@ def trainable_numbers(
                 groups[0].set(first, folded(backbone, part, values, gathered, kept))
             first += len(layout)
 
-    has_deltas = any(isinstance(part, NormBiasDeltas) for part in parts)
     # Previous numbers already have gathered statistics folded into them.
-    can = previous is None and has_deltas and can_fold(backbone, spec.tune)
+    can = previous is None and can_fold(backbone, spec.tune)
     quantized = groups[0] if isinstance(groups[0], QuantizedParameters) else None
     parameters = list(chain.from_iterable(group.parameters for group in groups))
     return Trainable(parameters, step_weights, result_within, fold if can else None, quantized)

@@ -5,12 +5,9 @@ the task's own inputs. A class map of all tasks, if there is one, replaces the p
 measurements "exhaustive" was at least as accurate as the other methods, so "auto" is the same;
 with very many tasks a learner gives it only those nearest to the inputs.
 
-"one_shot" and "alpha" search in the superposition: the weighted sum of all tasks' weights, in which
-the factor of a task is its share. "one_shot" computes a loss's derivative in each share, at equal
-shares, and takes the task of the most negative derivative (Wortsman et al. 2020). "alpha"
-optimises the shares per layer (the ImpressLearn paper), then judges the best sixteen tasks as
-"exhaustive" does. "exhaustive" and "alpha" answer "unknown" if inputs exceed the thresholds of a
-task's profile.
+"one_shot" and "alpha" search in the superposition of all tasks' weights, see `superposition`; then
+"alpha" judges the best sixteen tasks as "exhaustive" does. "exhaustive" and "alpha" answer
+"unknown" if inputs exceed the thresholds of a task's profile.
 """
 
 import math

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -155,7 +156,9 @@ class Rows:
         """Removes all other tasks from the class map, if there is one."""
         content = self.meta(CLASS_MAP)
         if content is not None:
-            self.write_meta(CLASS_MAP, ClassMap.decode(content).keeping(names).encode())
+            present = ClassMap.decode(content)
+            codes = {name: code for name, code in present.codes.items() if name in names}
+            self.write_meta(CLASS_MAP, replace(present, codes=codes).encode())
 
     def decode(self, row: TaskRow) -> StoredTask:
         """Decodes a task. Raises StoreError for a task of another network."""

@@ -143,8 +143,7 @@ class Store:
     def commit_class_map(self, tasks: Mapping[str, tuple[Tensor, Tensor]]) -> None:
         """Adds tasks to the class map. tasks: name -> (features (n, f), class indices (n,))."""
         with self.committing, self.database.transaction():
-            extended = ClassMap.of(tasks, self.class_map)
-            self.rows.write_meta(CLASS_MAP, extended.encode())
+            self.rows.write_meta(CLASS_MAP, ClassMap.of(tasks, self.class_map).encode())
 
     @property
     def profiles_features(self) -> bool:

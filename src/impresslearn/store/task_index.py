@@ -120,8 +120,7 @@ class TaskIndex:
             places = self._nearest_tasks(points, one_by_one)
             names = [str(self._names[place]) for place in places] + [*self._unplaced.values()]
         if not isinstance(inputs, Features) and not backbone.normalises_by_batch:
-            keys = frozen.feature_keys or ()
-            inputs = Features(features, inputs, backbone.identity, keys, {})
+            inputs = Features(features, inputs, backbone.identity, frozen.feature_keys or (), {})
         return names, inputs
 
     def _nearest_tasks(self, points: np.ndarray, one_by_one: bool) -> np.ndarray:

@@ -23,7 +23,7 @@ from impresslearn.checks import check_choice, check_integer, check_number, clear
 from impresslearn.data import BatchSource, Inputs
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError, warn_caller
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import Statistics, TrainingPhase
+from impresslearn.networks.prediction import Statistics, TrainingPhase, Weights
 from impresslearn.training.progress import Progress, silent
 
 NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "label_smoothing")
@@ -35,9 +35,6 @@ CHECK_EVERY = 50
 # Within this number of steps a gradient must reach every weight, with a warning if it is always 0.
 WATCHED = 4
 SMALLEST_BATCH = 16
-
-Loss = Callable[[Tensor | Inputs, Tensor], Tensor]
-Weights = dict[str, Tensor]
 
 
 @clear_calls
@@ -130,7 +127,7 @@ class FitResult:
 
 def fit(
     parameters: Sequence[Tensor],
-    loss: Loss,
+    loss: Callable[[Tensor | Inputs, Tensor], Tensor],
     source: BatchSource,
     recipe: Recipe,
     seed: int,
