@@ -5,16 +5,13 @@ import os
 import signal
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from impresslearn.cli import shared
 from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, Store, echo, option
 from impresslearn.errors import UnknownTaskError, error_prefix
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
 
 WORKER = "IMPRESSLEARN_WORKER"  # environment variable with the settings of workers of `serve`
 MAX_NAMED = 5  # how many tasks of a guess are printed
@@ -159,8 +156,8 @@ def _end_with(sentinel: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def worker_app() -> "FastAPI":
-    """The application of one worker process of `serve`."""
+def worker_app() -> Any:
+    """The FastAPI application of one worker process of `serve`."""
     from multiprocessing import parent_process
 
     from impresslearn.serve import create_app

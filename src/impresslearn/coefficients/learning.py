@@ -146,7 +146,6 @@ def trainable_numbers(
         return Coefficients(parts, grouped(values, layouts), num_masks, kept_grids)
 
     def size_of(coefficients: Coefficients) -> int:
-        """The number of bytes of the coded coefficients."""
         if not all(tensor.isfinite().all() for tensor in coefficients.tensors()):
             line = "the numbers became NaN or infinite while they were trained"
             raise TrainingError(f"{line}; lower the learning rate, or give the network in float32")

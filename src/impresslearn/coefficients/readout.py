@@ -47,7 +47,6 @@ ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # groups of features, whose weights are rounded one after another
 BIAS_STEP = 1 / 16
 COARSEST = 2.0  # the largest useful step of a bias, in nats
-HEADS = ("head", "readout")  # kinds of which a task has one
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 
@@ -117,7 +116,7 @@ class Projection:
 
 def without_head(coefficients: Coefficients) -> Coefficients | None:
     """A task's numbers without its readout or head; None if nothing else is left."""
-    left = [n for n, part in enumerate(coefficients.parts) if part.kind not in HEADS]
+    left = [n for n, part in enumerate(coefficients.parts) if part.kind not in ("head", "readout")]
     parts = tuple(coefficients.parts[n] for n in left)
     numbers = tuple(coefficients.numbers[n] for n in left)
     grids = grouped(coefficients.grids or (), coefficients.numbers)
@@ -222,8 +221,7 @@ class Regression:
         self.features *= self.scale
         seen = np.unique(targets)
         self.weights, self.shift = np.zeros((table.shape[1], classes)), np.zeros(classes)
-        is_right = targets[:, None] == seen
-        self.weights[:, seen], known = _regressed(self.features, is_right, has_bias)
+        self.weights[:, seen], known = _regressed(self.features, targets[:, None] == seen, has_bias)
         if has_bias:
             self.shift[:] = known.min() - FEATURE_NORM  # classes without examples never win
             self.shift[seen] = known

@@ -22,7 +22,6 @@ from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
 
-SUPERPOSED_INPUTS = 512  # the most inputs for one gradient
 LogitsLoss = Callable[[Tensor], Tensor]  # a loss of logits (n, num_classes)
 
 
@@ -93,7 +92,7 @@ class Superposition:
     def one_shot(self, inputs: Tensor | Inputs, objective: LogitsLoss) -> Tensor:
         """(C,): the derivative of the objective by each task's share, at equal shares."""
         shares = self.uniform()
-        logits = self._logits(shares, spread_rows(inputs, SUPERPOSED_INPUTS))
+        logits = self._logits(shares, spread_rows(inputs, 512))  # enough for one gradient
         return torch.autograd.grad(objective(logits), shares)[0].sum(dim=1)
 
     def alpha(

@@ -25,12 +25,7 @@ from impresslearn.data import Features, Inputs, even_parts, inputs_behind
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.exhaustive import KnownTask, Outputs, check_wanted, outputs_of_tasks
-from impresslearn.inference.feature_scores import (
-    FeatureProfile,
-    FeatureSpace,
-    frozen_features,
-    head_of,
-)
+from impresslearn.inference.feature_scores import FeatureProfile, FeatureSpace, frozen_features
 from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.unknown import (
     TaskProfile,
@@ -177,10 +172,9 @@ def feature_evidence(
         for task in tasks:
             check_wanted()
             if isinstance(task.profile, FeatureProfile):
-                head = head_of(backbone, task.view().weights)
-                means = task.profile.means(space.directions(head, task.num_classes))
-                away = torch.cdist(coordinates, means).square()
-                relative = space.relative(away, central)
+                weights = task.view().weights
+                means = task.profile.means_of(space, backbone, weights, task.num_classes)
+                relative = space.relative(torch.cdist(coordinates, means).square(), central)
                 log_ratios[task.name] = -RATIO_WEIGHT / 2 * relative  # relative is -2 log ratio
                 foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and is_mapped:

@@ -27,7 +27,6 @@ from impresslearn.networks.prediction import TaskView
 from impresslearn.training.loop import entropies
 
 PROFILED_INPUTS = 512
-SHUFFLED_INPUTS = 128  # fewer are enough for the mean entropy on shuffled inputs
 GROUPS = 256
 QUIET = 4  # the number of quiet groups
 FEW_FEATURES = 32  # the most values per input of which each mean is kept
@@ -127,14 +126,13 @@ def task_profile(
     """
     # Shuffled inputs represent foreign ones. `Features` are shuffled themselves, because a
     # pretrained network maps a sentence and its shuffled words to similar features.
-    rows = spread_rows(inputs, SHUFFLED_INPUTS)
+    rows = spread_rows(inputs, 128)  # fewer are enough for their mean entropy
     shuffled = rows.map(_shuffled) if isinstance(rows, Inputs) else _shuffled(rows)
     relative = []
     for outputs in (logits, view.outputs(backbone, shuffled)):
         relative.append(float(entropies(outputs).mean()) / largest_entropy(view.num_classes))
     seen = signals(backbone, inputs, logits)
-    own = inputs_behind(inputs)
-    few = _signals_are_inputs(backbone, own) and seen.shape[1] <= FEW_FEATURES
+    few = _signals_are_inputs(backbone, inputs_behind(inputs)) and seen.shape[1] <= FEW_FEATURES
     exact = replace(_described(seen, few), own_entropy=relative[0], shuffled_entropy=relative[1])
     return TaskProfile.decode(exact.encode(), few)  # rounded as in the store
 
@@ -187,7 +185,6 @@ def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tens
 
 
 def _signals_are_inputs(backbone: Backbone, inputs: Tensor | Inputs) -> bool:
-    """Whether signals are the inputs themselves."""
     shape = backbone.input_shape
     fixed = shape is not None and None not in shape and backbone.input_dtype.is_floating_point
     return fixed and isinstance(inputs, Tensor)

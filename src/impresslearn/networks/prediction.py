@@ -186,7 +186,6 @@ class WeightCache:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all weights in the cache."""
         return int(self._weights.currsize)
 
     def get(self, name: str, make: Callable[[], Weights], evict_others: bool = True) -> Weights:

@@ -103,7 +103,6 @@ class Slot:
         self.lock = threading.RLock()
 
     def close(self) -> None:
-        """Closes the connection, if there is one."""
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
@@ -180,13 +179,11 @@ class Database:
             return _from_bytes, (place.read_bytes(),)
 
     def rows(self, sql: str, *values: Any) -> list[tuple]:
-        """All rows of a statement."""
         slot = self._slot()
         with slot.lock, self.clear_errors():
             return self._connection(slot).execute(sql, values).fetchall()
 
     def row(self, sql: str, *values: Any) -> tuple | None:
-        """The first row of a statement, or None."""
         return next(iter(self.rows(sql, *values)), None)
 
     def content(self, table: str, key: str | int) -> bytes:

@@ -98,22 +98,21 @@ class Rows:
         Decoded tasks are cached, and a task is decoded again only after its row has changed.
         Raises StoreError for a damaged row.
         """
-        generation, former = self.generation(), None
+        generation, task = self.generation(), None
         if generation is not None:
             with self._lock:
-                former, seen = self._decoded.get(name, (None, None))
+                task, seen = self._decoded.get(name, (None, None))
             if seen == generation:
-                return former
+                return task
         if name is None:
             row = self.database.row(f"{_SELECT} WHERE t.current ORDER BY t.number LIMIT 1")
         else:
             row = self.database.row(f"{_SELECT} WHERE t.current AND t.name = ?", name)
         if row is None:
             return None
-        task = former
-        if former is None or row[-2] != former.digest:
+        if task is None or row[-2] != task.digest:
             task = self.decode(_checked(self.database, row))
-        if generation is not None and task is not None:
+        if generation is not None:
             with self._lock:
                 self._decoded[name] = task, generation
         return task
@@ -244,7 +243,6 @@ class Rows:
         return FeatureSpace(projection, mean, rotation.view(-1, components), variances, matrix)
 
     def write_space(self, space: FeatureSpace) -> None:
-        """Writes the coordinates of features."""
         content = np.array([space.projection, len(space.mean), len(space.variances)], "<u4")
         numbers = torch.cat([space.mean, space.variances, space.rotation.flatten()])
         written = numbers.cpu().float().numpy().astype("<f4")
@@ -309,8 +307,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         seen, count = self._counted
         if generation is None or generation != seen:
             # Counting reads every row. The count is cached, as every unknown name asks for it.
-            query = "SELECT count(*) FROM tasks WHERE current"
-            count = self._rows.database.rows(query)[0][0]
+            count = self._rows.database.rows("SELECT count(*) FROM tasks WHERE current")[0][0]
             self._counted = generation, count
         return count
 
@@ -372,8 +369,7 @@ def _draw(
     if shared is None:
         drawn = random_mask(layers, ones, seed, number)
     else:
-        kernels = recipe.get("kernels", False)
-        drawn = disjoint_mask(layers, shared, seed, number, kernels=kernels)
+        drawn = disjoint_mask(layers, shared, seed, number, kernels=recipe.get("kernels", False))
     return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
 
 

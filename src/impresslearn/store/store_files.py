@@ -82,8 +82,7 @@ def open_file(
                 raise database.damaged("SQLite finds faults in it")
         head = json.loads(database.content("meta", "head"))
         backbone = network_of(database, head["network"], module, device)
-        bank = MaskBank(backbone.layers, backbone.device)
-        store = Store(backbone, bank, cache_bytes, database)
+        store = Store(backbone, MaskBank(backbone.layers, backbone.device), cache_bytes, database)
         if in_memory:
             store.catch_up()
             for row in store.rows.task_rows():

@@ -31,7 +31,6 @@ NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "l
 LIMITS = {"lr": (1e-12, math.inf), "batch_fraction": (1e-12, 1.0), "label_smoothing": (0.0, 0.999)}
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
-CHECK_EVERY = 50
 # Within this number of steps a gradient must reach every weight, with a warning if it is always 0.
 WATCHED = 4
 SMALLEST_BATCH = 16
@@ -161,8 +160,8 @@ def fit(
             optimizer.step()
             if step >= total - window:
                 recent.append(value.detach())
-            # Reading a loss waits for the GPU, so it is read only now and then.
-            if step % CHECK_EVERY == 0 or step == total - 1:
+            # Reading a loss waits for the GPU, so it is read only every 50 steps.
+            if step % 50 == 0 or step == total - 1:
                 mean = float(value.detach().mean())
                 if not math.isfinite(mean):
                     raise TrainingError(f"the loss became {mean} at step {step + 1}; {advice}")
