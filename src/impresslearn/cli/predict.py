@@ -14,7 +14,6 @@ from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, S
 from impresslearn.errors import UnknownTaskError, error_prefix
 
 WORKER = "IMPRESSLEARN_WORKER"  # environment variable with the settings of workers of `serve`
-MAX_NAMED = 5  # how many tasks of a guess are printed
 
 
 def predict(
@@ -53,7 +52,7 @@ def predict(
         if task is None:
             guess = learner.infer_task(Prepared(values))
             posterior, task = dict(guess.posterior), guess.best
-            ranked = sorted(posterior, key=posterior.__getitem__, reverse=True)[:MAX_NAMED]
+            ranked = sorted(posterior, key=posterior.__getitem__, reverse=True)[:5]
             likely = ", ".join(f"{name} {posterior[name]:.2f}" for name in ranked)
             if guess.unknown:
                 line = f"the inputs look like none of the tasks (nearest: {likely})"

@@ -38,8 +38,6 @@ COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
 
-# About how many times a training compares its code with the budget; never during the warm-up.
-CONTROLS = 60
 # Gains of the PI controller of the price's logarithm. The size reacts late to the price, so an
 # integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
@@ -47,7 +45,6 @@ GAIN, INTEGRAL_GAIN = 5.0, 0.1
 # grow in the last steps.
 AIM, SPARSE_AIM = 0.92, 0.7
 HIGHEST_RISE = 12.0  # of the price's logarithm
-DEAD_ZONES = 20  # steps of the search in `result_within`
 
 
 @dataclass
@@ -111,7 +108,8 @@ def trainable_numbers(
     steps, warmup = training.recipe.total_steps(examples), 0.0
     if spec.bit_price and not spec.residual and (previous is None or is_sparse):
         warmup = spec.parametrisation.price_warmup * steps
-    control_every, aim = max(1, steps // CONTROLS), SPARSE_AIM if is_sparse else AIM
+    # A training compares its code with the budget about 60 times; never during the warm-up.
+    control_every, aim = max(1, steps // 60), SPARSE_AIM if is_sparse else AIM
     step = 0
 
     def tensors() -> tuple[tuple[Tensor, ...], ...]:
@@ -164,7 +162,7 @@ def trainable_numbers(
         if budget.excess <= 0:
             return learned
         low, high = 0.5, LARGEST + 1.0  # with `high` all integers are 0
-        for _ in range(DEAD_ZONES):
+        for _ in range(20):
             middle = math.sqrt(low * high)
             if size_of(result(middle)) <= budget.max_bytes:
                 high = middle

@@ -41,20 +41,13 @@ from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "alpha"]
-METHODS = get_args(InferenceMethod)
-ObjectiveName = Literal["information", "entropy"]
 OBJECTIVES = {"entropy": mean_entropy, "information": information_maximisation}
 ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
-# "alpha" judges this number of tasks: the order of its shares is unreliable for small batches.
-ALPHA_SHORTLIST = 16
 JUDGED_INPUTS = 256  # the most inputs of a batch that are judged
 # The loss of predictions is divided by this temperature, calibrated on rotated digits.
 TEMPERATURE = 0.1
-# The number of uniform predictions added to a judged batch. Without them the entropy of the mean of
-# few predictions is mostly noise.
-PRIOR = 2.0
 # The weight of a squared distance. 0.5 would be right if the six parts of the distance (two moments
 # and four group means) were independent and Gaussian. It is 1 to 3 points better on digits, but
 # finds the task of 78% of single sentences, not of 88%.
@@ -193,7 +186,7 @@ def guess_task(
     inputs: Tensor | Inputs,
     method: InferenceMethod = "auto",
     *,
-    objective: ObjectiveName = "information",
+    objective: Literal["information", "entropy"] = "information",
     recipe: Recipe | Mapping[str, Any] = ALPHA_RECIPE,
     penalty: float = 1.0,
     shared: Statistics | None = None,
@@ -221,7 +214,7 @@ def guess_task(
     Raises InputError for no task, no input and an unknown method. "one_shot" and "alpha" raise it
     for tasks that cannot be added up: with an own head, tuned norms or biases, or start="network".
     """
-    check_choice("method", method, METHODS)
+    check_choice("method", method, get_args(InferenceMethod))
     check_choice("objective", objective, OBJECTIVES)
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     _check_not_empty(tasks, inputs)
@@ -244,7 +237,8 @@ def guess_task(
         likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
-    shortlist = [tasks[place] for place in order[:ALPHA_SHORTLIST]]
+    # Judge sixteen, because the order of the shares is unreliable for small batches.
+    shortlist = [tasks[place] for place in order[:16]]
     outputs = outputs_of_tasks(backbone, bank, shortlist, judged)
     no_features = FeatureEvidence(None, {}, {})  # tasks that can be added up have no own heads
     (guess,) = _judge(backbone, outputs, judged, method, no_features, len(judged))
@@ -377,7 +371,8 @@ def _losses_and_log_odds(
     logits = part.logits.unflatten(1, (-1, size))
     # Dividing by log K makes tasks with many and with few classes comparable.
     largest = largest_entropy(logits.shape[-1])
-    objective = information_maximisation(logits, PRIOR).double().cpu() / largest
+    # Without uniform predictions, the entropy of the mean of few predictions is mostly noise.
+    objective = information_maximisation(logits, prior=2.0).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
     log_odds = torch.full_like(objective, -math.inf)
     described: dict[int, TaskProfile] = {}  # tasks whose profile has statistics of their inputs

@@ -36,8 +36,6 @@ LARGEST_BYTE = 247  # a larger one would be an infinite float16
 MIN_SPREAD = 0.25  # least spread of a group, as a fraction of the root mean square of an input
 MAX_PART = 16.0  # each part of a squared distance is clipped at this value
 REJECTED = 0.05  # fraction of a task's own inputs that the threshold rejects
-# With few features the limit is raised by this number of standard errors of the mean distance.
-LIMIT_TOLERANCE = 1.64
 # The threshold is measured for batches of 1 and of 8 inputs. It falls with the size, up to 16.
 SEVERAL, MAX_INDEPENDENT = 8, 16
 
@@ -235,8 +233,8 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
     (away,) = distances([unlimited], rest)
     offset, width = limits_of(away).tolist()
     if few:
-        # The limit of a small table is measured on few rows: allow for its standard error.
-        offset += LIMIT_TOLERANCE * float(away.std()) / math.sqrt(len(rest))
+        # The limit of a small table is measured on few rows: allow for 1.64 standard errors.
+        offset += 1.64 * float(away.std()) / math.sqrt(len(rest))
         unlimited = _fitted(own, few)
     return replace(unlimited, limits=(offset, width))
 

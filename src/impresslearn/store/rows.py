@@ -42,7 +42,6 @@ from impresslearn.tables import table_of
 SHOWN = 50  # tasks shown in a notebook's table
 DECODED_TASKS = 4096  # decoded tasks kept in memory
 BATCH = 1000  # tasks read by one query
-LATEST = 2**62  # larger than any version of a task
 CLASS_MAP = "class map"  # the name of the class map in the table meta
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
@@ -277,7 +276,7 @@ def read_rows(database: Database, condition: str, *values: str) -> Iterator[Task
         for columns in batch:
             yield _checked(database, columns)
         # Among current versions, a newer version of the last task would yield this task twice.
-        last = batch[-1][-1], LATEST if condition == "t.current" else batch[-1][1]
+        last = batch[-1][-1], 2**62 if condition == "t.current" else batch[-1][1]
 
 
 def _checked(database: Database, columns: tuple) -> TaskRow:

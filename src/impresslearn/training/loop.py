@@ -33,7 +33,6 @@ Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 # Within this number of steps a gradient must reach every weight, with a warning if it is always 0.
 WATCHED = 4
-SMALLEST_BATCH = 16
 
 
 @clear_calls
@@ -98,7 +97,7 @@ class Recipe:
 
     def batch_for(self, examples: int) -> int:
         """Inputs per step, for this number of examples."""
-        return min(self.batch_size, max(SMALLEST_BATCH, int(examples * self.batch_fraction)))
+        return min(self.batch_size, max(16, int(examples * self.batch_fraction)))
 
     def steps_per_epoch(self, examples: int) -> int:
         """Batches in one pass over this number of examples."""
