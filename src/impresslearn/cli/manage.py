@@ -227,7 +227,6 @@ def _item(value: Any) -> str:
 
 
 def _facts(task: "TaskInfo") -> dict[str, Any]:
-    """A task's row in the table of `tasks`."""
     return {
         "task": task.name,
         "role": task.role,

@@ -44,7 +44,6 @@ GAIN, INTEGRAL_GAIN = 5.0, 0.1
 # The training aims at these fractions of the budget. The size stays a little above the aim and may
 # grow in the last steps.
 AIM, SPARSE_AIM = 0.92, 0.7
-HIGHEST_RISE = 12.0  # of the price's logarithm
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Budget:
         """Sets the price for a code of this size."""
         ahead = math.log((size + 1) / (aim * self.max_bytes + 1))
         self._integral = max(0.0, self._integral + INTEGRAL_GAIN * ahead)
-        raised = max(0.0, min(self._integral + GAIN * ahead, HIGHEST_RISE))
+        raised = max(0.0, min(self._integral + GAIN * ahead, 12.0))
         self.price = self._lowest * math.exp(raised)
 
 

@@ -33,7 +33,6 @@ from impresslearn.networks.layers import MaskableLayer
 # The initial RMS weight of coded mixtures is at most this times sqrt(2 / fan_in), He's initial RMS.
 FIRST_GAIN = 0.5
 FIRST_STEP = 0.5  # the first step of coded alphas, relative to the initial weights
-FIRST_SCALE_STEP = 0.1
 # The first step of alphas that change pretrained weights, relative to these weights.
 RESIDUAL_STEP = 0.05
 # `Start.speed` of coded alphas per output unit: there are many, and each scales few weights.
@@ -82,7 +81,7 @@ class MaskMixture(Parametrisation):
         if coded:
             alphas = self._coded_start(backbone, bank, num_masks)
         if self.output_scale:
-            alphas += [Start(1.0, FIRST_SCALE_STEP)] * len(backbone.layers)
+            alphas += [Start(1.0)] * len(backbone.layers)
         return alphas
 
     def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
