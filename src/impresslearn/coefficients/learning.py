@@ -66,7 +66,7 @@ class Budget:
         """Sets the price for a code of this size."""
         ahead = math.log((size + 1) / (aim * self.max_bytes + 1))
         self._integral = max(0.0, self._integral + INTEGRAL_GAIN * ahead)
-        raised = max(0.0, min(self._integral + GAIN * ahead, 12.0))
+        raised = max(0.0, min(self._integral + GAIN * ahead, 12.0))  # e^12 times at most
         self.price = self._lowest * math.exp(raised)
 
 

@@ -458,7 +458,7 @@ def _before_fork() -> None:
     for database in list(_open):
         # Locks are taken in the order in which a commit takes them.
         for slot in (database.writing, database.reading):
-            if slot.lock.acquire(timeout=10.0):
+            if slot.lock.acquire(timeout=10.0):  # seconds a fork waits
                 _held.append(slot)
 
 
