@@ -5,7 +5,6 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -51,12 +50,11 @@ def impresslearn(
 
 
 # In the order in which a new user needs them, which is the order of `--help`.
-COMMANDS: tuple[Callable[..., None], ...] = (
+for command in (
     *(demo, advise, new, learn, predict, evaluate, serve),
     *(manage.tasks, manage.info, manage.verify, manage.restore, manage.remove),
     *(manage.backup, manage.merge, manage.diff, manage.compact),
-)
-for command in COMMANDS:
+):
     app.command()(command)
 
 

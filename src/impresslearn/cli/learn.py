@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
 
-# Errors in the data of one task, after which other tasks can still be learned.
-TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
-
 
 def learn(
     store: Store,
@@ -96,7 +93,8 @@ def learn(
             for name, path in paths.items():
                 try:
                     work.report(name, work.learn(name, reader().examples(path)))
-                except TASK_ERRORS as failure:
+                except (InputError, MissingDataError, TrainingError, UnknownTaskError) as failure:
+                    # An error in the data of one task: other tasks can still be learned.
                     if len(paths) == 1:
                         raise
                     work.report_failure(name, failure)
@@ -200,7 +198,6 @@ class Learning:
             echo(f"{name}: {verb}, {classes} classes, {size(task.bytes)}")
 
     def report_failure(self, name: str, failure: Exception) -> None:
-        """Reports why a task was not learned."""
         self.failures.append(name)
         if self.as_json:
             echo(json.dumps({"task": name, "status": "failed", "error": str(failure)}))

@@ -16,7 +16,6 @@ from impresslearn.tables import format_value, size
 if TYPE_CHECKING:
     from impresslearn.store.tasks import TaskInfo
 
-MERGED = 1000  # tasks per transaction
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
 MaybeTask = Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")]
 
@@ -149,7 +148,7 @@ def merge(
         for other in others:
             with shared.open_learner(other, module, readonly=True) as source:
                 learned = (name for name, task in source.tasks_.items() if task.role == "learned")
-                while names := list(islice(learned, MERGED)):
+                while names := list(islice(learned, 1000)):  # of one transaction
                     encoded = source.encoded(names)
                     outcomes = learner.commit_encoded(encoded, on_conflict=cast(Any, on_conflict))
                     for name, outcome in outcomes.items():
@@ -228,7 +227,6 @@ def _item(value: Any) -> str:
 
 
 def _facts(task: "TaskInfo") -> dict[str, Any]:
-    """A task's row in the table of `tasks`."""
     return {
         "task": task.name,
         "role": task.role,

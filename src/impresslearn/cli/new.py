@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from impresslearn.data import Examples, Preprocessing, StreamedExamples
     from impresslearn.networks import Backbone
 
-MAX_ROWS = 1000  # rows per task on which mean and deviation are measured
 PLACEHOLDER = "STORE.impress"
 
 Standardise = Annotated[
@@ -192,8 +191,8 @@ def read_typical(
     typical = next(iter(tasks.values()))
     settings = {"pixels": typical.pixels, "columns": reader.layout.columns} | settings
     if standardise:
-        # Measure on all tasks: a column that hardly varies in one task may vary in others.
-        samples = [one_tensor(some_inputs(task, MAX_ROWS)) for task in tasks.values()]
+        # 1,000 rows of every task: a column that hardly varies in one task may vary in others.
+        samples = [one_tensor(some_inputs(task, 1000)) for task in tasks.values()]
         shapes = sorted({tuple(sample.shape[1:]) for sample in samples})
         if len(shapes) > 1:
             raise InputError(f"tasks need inputs of one shape, got {shapes[0]} and {shapes[-1]}")

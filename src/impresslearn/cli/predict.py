@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,11 +13,7 @@ from impresslearn.cli import shared
 from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, Store, echo, option
 from impresslearn.errors import UnknownTaskError, error_prefix
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
 WORKER = "IMPRESSLEARN_WORKER"  # environment variable with the settings of workers of `serve`
-MAX_NAMED = 5  # how many tasks of a guess are printed
 
 
 def predict(
@@ -56,7 +52,8 @@ def predict(
         if task is None:
             guess = learner.infer_task(Prepared(values))
             posterior, task = dict(guess.posterior), guess.best
-            ranked = sorted(posterior, key=posterior.__getitem__, reverse=True)[:MAX_NAMED]
+            # Print the five most probable tasks.
+            ranked = sorted(posterior, key=posterior.__getitem__, reverse=True)[:5]
             likely = ", ".join(f"{name} {posterior[name]:.2f}" for name in ranked)
             if guess.unknown:
                 line = f"the inputs look like none of the tasks (nearest: {likely})"
@@ -140,7 +137,6 @@ def serve(
     with shared.open_learner(store, module, readonly=True) as learner:
         # Workers are new processes, which inherit this variable and open the store themselves.
         os.environ[WORKER] = json.dumps([str(store), module, token, max_bytes])
-        maker = f"{__name__}:worker_app"
         run_server(
             learner,
             token=token,
@@ -148,7 +144,7 @@ def serve(
             host=host,
             port=port,
             workers=workers,
-            app=maker,
+            app=f"{__name__}:worker_app",
         )
 
 
@@ -160,8 +156,8 @@ def _end_with(sentinel: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def worker_app() -> "FastAPI":
-    """The application of one worker process of `serve`."""
+def worker_app() -> Any:
+    """The FastAPI application of one worker process of `serve`."""
     from multiprocessing import parent_process
 
     from impresslearn.serve import create_app

@@ -38,16 +38,12 @@ COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
 
-# About how many times a training compares its code with the budget; never during the warm-up.
-CONTROLS = 60
 # Gains of the PI controller of the price's logarithm. The size reacts late to the price, so an
 # integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
 # The training aims at these fractions of the budget. The size stays a little above the aim and may
 # grow in the last steps.
 AIM, SPARSE_AIM = 0.92, 0.7
-HIGHEST_RISE = 12.0  # of the price's logarithm
-DEAD_ZONES = 20  # steps of the search in `result_within`
 
 
 @dataclass
@@ -70,7 +66,7 @@ class Budget:
         """Sets the price for a code of this size."""
         ahead = math.log((size + 1) / (aim * self.max_bytes + 1))
         self._integral = max(0.0, self._integral + INTEGRAL_GAIN * ahead)
-        raised = max(0.0, min(self._integral + GAIN * ahead, HIGHEST_RISE))
+        raised = max(0.0, min(self._integral + GAIN * ahead, 12.0))  # e^12 times at most
         self.price = self._lowest * math.exp(raised)
 
 
@@ -111,7 +107,8 @@ def trainable_numbers(
     steps, warmup = training.recipe.total_steps(examples), 0.0
     if spec.bit_price and not spec.residual and (previous is None or is_sparse):
         warmup = spec.parametrisation.price_warmup * steps
-    control_every, aim = max(1, steps // CONTROLS), SPARSE_AIM if is_sparse else AIM
+    # A training compares its code with the budget about 60 times; never during the warm-up.
+    control_every, aim = max(1, steps // 60), SPARSE_AIM if is_sparse else AIM
     step = 0
 
     def tensors() -> tuple[tuple[Tensor, ...], ...]:
@@ -146,7 +143,6 @@ def trainable_numbers(
         return Coefficients(parts, grouped(values, layouts), num_masks, kept_grids)
 
     def size_of(coefficients: Coefficients) -> int:
-        """The number of bytes of the coded coefficients."""
         if not all(tensor.isfinite().all() for tensor in coefficients.tensors()):
             line = "the numbers became NaN or infinite while they were trained"
             raise TrainingError(f"{line}; lower the learning rate, or give the network in float32")
@@ -165,7 +161,7 @@ def trainable_numbers(
         if budget.excess <= 0:
             return learned
         low, high = 0.5, LARGEST + 1.0  # with `high` all integers are 0
-        for _ in range(DEAD_ZONES):
+        for _ in range(20):  # by bisection
             middle = math.sqrt(low * high)
             if size_of(result(middle)) <= budget.max_bytes:
                 high = middle
@@ -182,9 +178,8 @@ def trainable_numbers(
                 groups[0].set(first, folded(backbone, part, values, gathered, kept))
             first += len(layout)
 
-    has_deltas = any(isinstance(part, NormBiasDeltas) for part in parts)
     # Previous numbers already have gathered statistics folded into them.
-    can = previous is None and has_deltas and can_fold(backbone, spec.tune)
+    can = previous is None and can_fold(backbone, spec.tune)
     quantized = groups[0] if isinstance(groups[0], QuantizedParameters) else None
     parameters = list(chain.from_iterable(group.parameters for group in groups))
     return Trainable(parameters, step_weights, result_within, fold if can else None, quantized)

@@ -1,8 +1,7 @@
 """Mixtures of masks: the paper's coefficients, W ⊙ Σ_t α_t M^t (eq. 1).
 
 There is one α per mask and layer ("layer", as in the paper) or per mask and output unit ("unit").
-A learned scale per output unit can be added. With `residual` (the learner's start="network") masks
-change the network's own weights: W ⊙ (1 + Σ_t α_t M^t).
+With `residual` (the learner's start="network") masks change the network's own weights.
 """
 
 import math
@@ -34,7 +33,6 @@ from impresslearn.networks.layers import MaskableLayer
 # The initial RMS weight of coded mixtures is at most this times sqrt(2 / fan_in), He's initial RMS.
 FIRST_GAIN = 0.5
 FIRST_STEP = 0.5  # the first step of coded alphas, relative to the initial weights
-FIRST_SCALE_STEP = 0.1
 # The first step of alphas that change pretrained weights, relative to these weights.
 RESIDUAL_STEP = 0.05
 # `Start.speed` of coded alphas per output unit: there are many, and each scales few weights.
@@ -83,7 +81,7 @@ class MaskMixture(Parametrisation):
         if coded:
             alphas = self._coded_start(backbone, bank, num_masks)
         if self.output_scale:
-            alphas += [Start(1.0, FIRST_SCALE_STEP)] * len(backbone.layers)
+            alphas += [Start(1.0)] * len(backbone.layers)
         return alphas
 
     def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:

@@ -25,12 +25,7 @@ from impresslearn.coefficients.parametrisation import (
     register_parametrisation,
 )
 from impresslearn.coefficients.quantisation import Grid, TensorLayout
-from impresslearn.coefficients.quantized_parameters import (
-    leaf,
-    parts_of,
-    rounded_steps,
-    rounded_to_zero,
-)
+from impresslearn.coefficients.quantized_parameters import parts_of, rounded_steps, rounded_to_zero
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -105,7 +100,7 @@ class SparseIntegerMultipliers:
         first = torch.full((len(layers),), RESIDUAL_STEP, dtype=torch.float32)
         first = first if residual else self._first_steps(backbone)
         self._first = first.to(device)
-        self._steps = leaf(len(layers), device)
+        self._steps = torch.zeros_like(self._first, requires_grad=True)
         self.parameters = [self._numbers, self._steps]
 
     @torch.no_grad()

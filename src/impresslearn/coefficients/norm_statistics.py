@@ -34,9 +34,6 @@ from impresslearn.networks.prediction import Statistics
 Floats = NDArray[np.float64]
 MEAN_STEP = 0.5  # step of means, in deviations
 DEVIATION_STEP = 0.2  # step of the natural logarithms of deviations
-FEWEST_MEASURED = 16
-# Inputs to measure on have at most this number of values: 1,365 images of 3 x 32 x 32.
-MEASURED_NUMBERS = 2**22
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,8 @@ def round_statistics(
     first = examples.inputs_at(np.arange(1))
     tensors = first.tensors if isinstance(first, Inputs) else [first]
     size = max(1, sum(tensor[:1].numel() for tensor in tensors))
-    inputs = some_inputs(examples, max(FEWEST_MEASURED, MEASURED_NUMBERS // size))
+    # At most 2^22 values, which are 1,365 images of 3 x 32 x 32, but at least 16 inputs.
+    inputs = some_inputs(examples, max(16, 2**22 // size))
     return coded_statistics(backbone, _remeasured(backbone, weights, inputs), gathered)
 
 

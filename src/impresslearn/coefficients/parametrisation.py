@@ -278,8 +278,7 @@ def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...
     parts = []
     for settings in plain:
         # JSON turned tuples into lists. Turn them back: these dataclasses hold no lists.
-        pairs = settings.items()
-        fields = {name: tuple(v) if isinstance(v, list) else v for name, v in pairs}
+        fields = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
         if (kind := _KINDS.get(str(fields.pop("kind")))) is None:
             line = f"the parametrisation {settings['kind']!r} is not registered"
             raise StoreError(f"{line}; import what registers it")

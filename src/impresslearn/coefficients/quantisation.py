@@ -195,7 +195,6 @@ def _read(source: io.BytesIO, count: int, kind: str = "float16") -> np.ndarray:
 
 
 def _decode_coded(content: bytes, layouts: Sequence[TensorLayout]) -> tuple[list[Tensor], Grids]:
-    """The tensors and grids from the bytes of `_encode_coded`."""
     shapes = [layout.shape if layout.sparse else (prod(layout.shape),) for layout in layouts]
     integers, (steps, offsets) = decode_levels(content, shapes, with_grids=True)
     tensors, grids = [], []

@@ -202,5 +202,4 @@ def rounded_to_zero(exact: Tensor, dead_zone: float) -> Tensor:
 
 
 def leaf(size: int, device: torch.device | str) -> Tensor:
-    """A trainable vector of zeros."""
     return torch.zeros(size, dtype=torch.float32, device=device, requires_grad=True)

@@ -37,7 +37,6 @@ FEATURE_NORM = 8.0  # features are scaled to this root mean squared length befor
 C = 0.1  # the inverse strength of the L2 penalty on weights of the scaled features
 # Components are divided by their variance to this power, halfway to equal variances.
 WHITENING = 0.25
-MOST_DECOMPOSED = 4096  # with more features a randomised method finds the components
 COMPONENTS = 256  # size of the projection that the first large task makes for all tasks
 STEPS = 2.0 ** np.arange(-3, 7)  # steps to try, in units of the weights' root mean square
 FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # then tried around the best step
@@ -46,8 +45,7 @@ FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # then tried around the best 
 ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # groups of features, whose weights are rounded one after another
 BIAS_STEP = 1 / 16
-COARSEST = 2.0  # the largest useful step of a bias, in nats
-HEADS = ("head", "readout")  # kinds of which a task has one
+MOST_DECOMPOSED = 4096  # with more features a randomised method finds the components
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 
@@ -117,7 +115,7 @@ class Projection:
 
 def without_head(coefficients: Coefficients) -> Coefficients | None:
     """A task's numbers without its readout or head; None if nothing else is left."""
-    left = [n for n, part in enumerate(coefficients.parts) if part.kind not in HEADS]
+    left = [n for n, part in enumerate(coefficients.parts) if part.kind not in ("head", "readout")]
     parts = tuple(coefficients.parts[n] for n in left)
     numbers = tuple(coefficients.numbers[n] for n in left)
     grids = grouped(coefficients.grids or (), coefficients.numbers)
@@ -183,7 +181,7 @@ class ReadoutFit:
         if self._has_bias:
             shift -= np.median(shift)  # adding a constant to all logits changes no prediction
             unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
-            if unit > COARSEST:
+            if unit > 2.0:  # nats: a coarser step of the bias is useless
                 line = "the features of the network vary little about a large mean"
                 raise InputError(f"{line}, which is lost in a code; standardise the inputs")
             unit = float(nearest_steps(unit))
@@ -222,8 +220,7 @@ class Regression:
         self.features *= self.scale
         seen = np.unique(targets)
         self.weights, self.shift = np.zeros((table.shape[1], classes)), np.zeros(classes)
-        is_right = targets[:, None] == seen
-        self.weights[:, seen], known = _regressed(self.features, is_right, has_bias)
+        self.weights[:, seen], known = _regressed(self.features, targets[:, None] == seen, has_bias)
         if has_bias:
             self.shift[:] = known.min() - FEATURE_NORM  # classes without examples never win
             self.shift[seen] = known

@@ -35,7 +35,6 @@ from impresslearn.files import reason_of
 # Names that a label column may have, in upper or lower case.
 LABEL_NAMES = ("label", "labels", "target", "class", "y")
 NO_EXAMPLE = "the data hold no example"
-PROBED = 16  # items of a data set that are read twice, to find random transforms
 
 
 def as_examples(
@@ -238,11 +237,11 @@ def _form_of(value: Tensor) -> tuple[Any, ...]:
 
 
 def _draws_at_random(items: _Items) -> bool:
-    """Whether items differ when they are read again, or reading draws from global generators."""
+    """Whether 16 items differ when they are read again, or reading draws from global generators."""
     with drawing(0):
         untouched = _draws()
     with drawing(0):
-        for index in np.linspace(0, len(items) - 1, PROBED).astype(int):
+        for index in np.linspace(0, len(items) - 1, 16).astype(int):
             value, _ = items[int(index)]
             value = value.clone()  # the second reading may use the same memory
             if not torch.equal(value, items[int(index)][0]):

@@ -4,12 +4,10 @@ The suffix decides how a file is read. The rules of `impresslearn.data` apply to
 is scaled to [0, 1], and other numbers stay as they are. Nothing is unpickled.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +18,6 @@ from impresslearn.data.images import SUFFIXES, ImageFiles, flat_images, image_fo
 from impresslearn.data.labels import label_array, some
 from impresslearn.data.preprocessing import Preprocessing, names_of
 from impresslearn.errors import InputError
-
-if TYPE_CHECKING:
-    from pandas import Series
 
 # Names of inputs and labels in .npz files; the first pair that a file has is used.
 PAIRS = (
@@ -140,8 +135,8 @@ def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:
     raise InputError(f"{path} holds {some(names) or 'no array'}; expected one of {expected}")
 
 
-def _labels_of(column: Series) -> np.ndarray:
-    """Labels (n,): int64 if all of them match `WHOLE`, else strings."""
+def _labels_of(column: Any) -> np.ndarray:
+    """Labels (n,) of a column of pandas: int64 if all of them match `WHOLE`, else strings."""
     texts = []
     for row, (value, missing) in enumerate(zip(column.tolist(), column.isna(), strict=True), 1):
         # In a .parquet file, a column of integers with a missing value holds floats.

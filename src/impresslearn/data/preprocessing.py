@@ -39,8 +39,6 @@ from impresslearn.data.text import checked_tokenizer, tokens_of
 from impresslearn.errors import InputError
 
 Numbers = float | Sequence[float]
-# A column is on a smaller scale if its largest value is below this share of the table's largest.
-SCALE_RATIO = 0.1
 # How far pixels may be outside their range, for example after resampling.
 RANGE_TOLERANCE = 1e-3
 ROUNDING = 1e-13  # a standard deviation below this share of the mean is a rounding error
@@ -157,9 +155,10 @@ class Preprocessing:
         if not one_scale and values.dim() > 1:
             channels = values.movedim(1, -1).flatten(0, -2)
             largest = channels.abs().amax(dim=0)
-            # At least a quarter of the columns (of a few, one) must be on a smaller scale.
+            # At least a quarter of the columns (of a few, one) must be on a smaller scale, with a
+            # largest value below a tenth of the table's.
             small = largest.quantile(0.25, interpolation="lower")
-            columns = channels if small < SCALE_RATIO * largest.max() else columns
+            columns = channels if small < 0.1 * largest.max() else columns
         stds, means = torch.std_mean(columns, dim=0, correction=0)
         # A column that is constant, except for rounding, is divided by its value.
         varies = stds > FLOAT_STEP * means.abs()

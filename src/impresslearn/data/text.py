@@ -13,8 +13,6 @@ from impresslearn.data.examples import Inputs, as_table
 from impresslearn.errors import InputError
 from impresslearn.files import reason_of
 
-MOST_TOKENS = 512  # tokens per sentence, unless the tokenizer or the caller sets a limit
-
 
 class TokenizerText(str):
     """A tokenizer's JSON text; its repr shows only a digest."""
@@ -51,7 +49,7 @@ def _tokenizer(text: str, max_length: int | None) -> Any:
     except Exception as error:  # tokenizers raises plain exceptions
         line = f"the tokenizer is damaged, or no tokenizer.json: {reason_of(error)}"
         raise InputError(line) from None
-    most = (made.truncation or {}).get("max_length", MOST_TOKENS)
+    most = (made.truncation or {}).get("max_length", 512)  # 512 as in `Preprocessing`
     least = made.num_special_tokens_to_add(False) + 1
     most = check_integer("max_length", most if max_length is None else max_length, least)
     made.enable_truncation(most)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -118,10 +118,6 @@ class ClassMap:
         extended = replace(present, covariance=covariance, count=count, codes=codes)
         extended = replace(extended, worth=worth, temperature=heat)
         return cls.decode(extended.encode())  # rounded as in the store
-
-    def keeping(self, tasks: Collection[str]) -> ClassMap:
-        """The map with only these tasks and the same covariance."""
-        return replace(self, codes={name: self.codes[name] for name in self.codes if name in tasks})
 
     @property
     def nbytes(self) -> int:

@@ -135,12 +135,10 @@ class FeatureProfile:
         return cls(tuple(np.array(numbers, "<f2").tolist()), code)
 
     def encode(self) -> bytes:
-        """The profile as bytes."""
         return np.array(self.numbers, "<f2").tobytes() + self.code
 
     @classmethod
     def decode(cls, content: bytes) -> FeatureProfile:
-        """The profile from the bytes of `encode`."""
         return cls.rounded(np.frombuffer(content, "<f2", NUMBERS), content[2 * NUMBERS :])
 
     def means(self, directions: Tensor) -> Tensor:
@@ -150,6 +148,12 @@ class FeatureProfile:
         common, own = (torch.from_numpy(each).to(directions) for each in levels)
         common = common * (step / (2 * math.sqrt(len(directions))))
         return scale * directions + common + step * own.view_as(directions)
+
+    def means_of(
+        self, space: FeatureSpace, backbone: Backbone, weights: Mapping[str, Tensor], classes: int
+    ) -> Tensor:
+        """(K, d) means of the classes of a task with these weights."""
+        return self.means(space.directions(head_of(backbone, weights), classes))
 
     @property
     def limits(self) -> tuple[float, ...]:

@@ -2,8 +2,9 @@
 
 The factor β_c is the *share* of task c. A weighted sum of mixtures is again a mixture of the same
 masks. So one mix computes its weights, and one backward pass the derivative by the share of every
-task, for any number of tasks. `one_shot` ranks tasks by this derivative (Wortsman et al. 2020,
-"Supermasks in Superposition"). `alpha` optimises the shares of each layer.
+task, for any number of tasks. `one_shot` takes the task of the most negative derivative at equal
+shares (Wortsman et al. 2020, "Supermasks in Superposition"). `alpha` optimises the shares of each
+layer (the ImpressLearn paper).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,6 @@ from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
 
-SUPERPOSED_INPUTS = 512  # the most inputs for one gradient
 LogitsLoss = Callable[[Tensor], Tensor]  # a loss of logits (n, num_classes)
 
 
@@ -51,8 +51,7 @@ class Superposition:
             # Only the masks of these tasks: the bank may have grown since they were learned.
             depth = max(len(mixture.alpha[place]) for mixture in mixtures.values())
             weights = backbone.weights[layer.name]
-            alphas = coefficients_of(list(mixtures.values()), place, depth, weights)
-            self._alphas.append(alphas)
+            self._alphas.append(coefficients_of(list(mixtures.values()), place, depth, weights))
 
     def weights(self, shares: Tensor) -> dict[str, Tensor]:
         """Layer name -> Σ_c β_c W_c, for shares (C, layers)."""
@@ -93,7 +92,7 @@ class Superposition:
     def one_shot(self, inputs: Tensor | Inputs, objective: LogitsLoss) -> Tensor:
         """(C,): the derivative of the objective by each task's share, at equal shares."""
         shares = self.uniform()
-        logits = self._logits(shares, spread_rows(inputs, SUPERPOSED_INPUTS))
+        logits = self._logits(shares, spread_rows(inputs, 512))  # enough for one gradient
         return torch.autograd.grad(objective(logits), shares)[0].sum(dim=1)
 
     def alpha(

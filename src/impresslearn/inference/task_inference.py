@@ -5,12 +5,9 @@ the task's own inputs. A class map of all tasks, if there is one, replaces the p
 measurements "exhaustive" was at least as accurate as the other methods, so "auto" is the same;
 with very many tasks a learner gives it only those nearest to the inputs.
 
-"one_shot" and "alpha" search in the superposition: the weighted sum of all tasks' weights, in which
-the factor of a task is its share. "one_shot" computes a loss's derivative in each share, at equal
-shares, and takes the task of the most negative derivative (Wortsman et al. 2020). "alpha"
-optimises the shares per layer (the ImpressLearn paper), then judges the best sixteen tasks as
-"exhaustive" does. "exhaustive" and "alpha" answer "unknown" if inputs exceed the thresholds of a
-task's profile.
+"one_shot" and "alpha" search in the superposition of all tasks' weights, see `superposition`; then
+"alpha" judges the best sixteen tasks as "exhaustive" does. "exhaustive" and "alpha" answer
+"unknown" if inputs exceed the thresholds of a task's profile.
 """
 
 import math
@@ -28,12 +25,7 @@ from impresslearn.data import Features, Inputs, even_parts, inputs_behind
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.exhaustive import KnownTask, Outputs, check_wanted, outputs_of_tasks
-from impresslearn.inference.feature_scores import (
-    FeatureProfile,
-    FeatureSpace,
-    frozen_features,
-    head_of,
-)
+from impresslearn.inference.feature_scores import FeatureProfile, FeatureSpace, frozen_features
 from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.unknown import (
     TaskProfile,
@@ -49,20 +41,13 @@ from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "alpha"]
-METHODS = get_args(InferenceMethod)
-ObjectiveName = Literal["information", "entropy"]
 OBJECTIVES = {"entropy": mean_entropy, "information": information_maximisation}
 ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
-# "alpha" judges this number of tasks: the order of its shares is unreliable for small batches.
-ALPHA_SHORTLIST = 16
 JUDGED_INPUTS = 256  # the most inputs of a batch that are judged
 # The loss of predictions is divided by this temperature, calibrated on rotated digits.
 TEMPERATURE = 0.1
-# The number of uniform predictions added to a judged batch. Without them the entropy of the mean of
-# few predictions is mostly noise.
-PRIOR = 2.0
 # The weight of a squared distance. 0.5 would be right if the six parts of the distance (two moments
 # and four group means) were independent and Gaussian. It is 1 to 3 points better on digits, but
 # finds the task of 78% of single sentences, not of 88%.
@@ -180,10 +165,9 @@ def feature_evidence(
         for task in tasks:
             check_wanted()
             if isinstance(task.profile, FeatureProfile):
-                head = head_of(backbone, task.view().weights)
-                means = task.profile.means(space.directions(head, task.num_classes))
-                away = torch.cdist(coordinates, means).square()
-                relative = space.relative(away, central)
+                weights = task.view().weights
+                means = task.profile.means_of(space, backbone, weights, task.num_classes)
+                relative = space.relative(torch.cdist(coordinates, means).square(), central)
                 log_ratios[task.name] = -RATIO_WEIGHT / 2 * relative  # relative is -2 log ratio
                 foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and is_mapped:
@@ -202,7 +186,7 @@ def guess_task(
     inputs: Tensor | Inputs,
     method: InferenceMethod = "auto",
     *,
-    objective: ObjectiveName = "information",
+    objective: Literal["information", "entropy"] = "information",
     recipe: Recipe | Mapping[str, Any] = ALPHA_RECIPE,
     penalty: float = 1.0,
     shared: Statistics | None = None,
@@ -231,7 +215,7 @@ def guess_task(
     Raises InputError for no task, no input and an unknown method. "one_shot" and "alpha" raise it
     for tasks that cannot be added up: with an own head, tuned norms or biases, or start="network".
     """
-    check_choice("method", method, METHODS)
+    check_choice("method", method, get_args(InferenceMethod))
     check_choice("objective", objective, OBJECTIVES)
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     _check_not_empty(tasks, inputs)
@@ -254,7 +238,8 @@ def guess_task(
         likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
-    shortlist = [tasks[place] for place in order[:ALPHA_SHORTLIST]]
+    # Judge sixteen, because the order of the shares is unreliable for small batches.
+    shortlist = [tasks[place] for place in order[:16]]
     outputs = outputs_of_tasks(backbone, bank, shortlist, judged)
     no_features = FeatureEvidence(None, {}, {})  # tasks that can be added up have no own heads
     (guess,) = _judge(backbone, outputs, judged, method, no_features, len(judged))
@@ -387,7 +372,8 @@ def _losses_and_log_odds(
     logits = part.logits.unflatten(1, (-1, size))
     # Dividing by log K makes tasks with many and with few classes comparable.
     largest = largest_entropy(logits.shape[-1])
-    objective = information_maximisation(logits, PRIOR).double().cpu() / largest
+    # Without uniform predictions, the entropy of the mean of few predictions is mostly noise.
+    objective = information_maximisation(logits, prior=2.0).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
     log_odds = torch.full_like(objective, -math.inf)
     described: dict[int, TaskProfile] = {}  # tasks whose profile has statistics of their inputs

@@ -27,7 +27,6 @@ from impresslearn.networks.prediction import TaskView
 from impresslearn.training.loop import entropies
 
 PROFILED_INPUTS = 512
-SHUFFLED_INPUTS = 128  # fewer are enough for the mean entropy on shuffled inputs
 GROUPS = 256
 QUIET = 4  # the number of quiet groups
 FEW_FEATURES = 32  # the most values per input of which each mean is kept
@@ -37,8 +36,6 @@ LARGEST_BYTE = 247  # a larger one would be an infinite float16
 MIN_SPREAD = 0.25  # least spread of a group, as a fraction of the root mean square of an input
 MAX_PART = 16.0  # each part of a squared distance is clipped at this value
 REJECTED = 0.05  # fraction of a task's own inputs that the threshold rejects
-# With few features the limit is raised by this number of standard errors of the mean distance.
-LIMIT_TOLERANCE = 1.64
 # The threshold is measured for batches of 1 and of 8 inputs. It falls with the size, up to 16.
 SEVERAL, MAX_INDEPENDENT = 8, 16
 
@@ -127,14 +124,13 @@ def task_profile(
     """
     # Shuffled inputs represent foreign ones. `Features` are shuffled themselves, because a
     # pretrained network maps a sentence and its shuffled words to similar features.
-    rows = spread_rows(inputs, SHUFFLED_INPUTS)
+    rows = spread_rows(inputs, 128)  # fewer are enough for their mean entropy
     shuffled = rows.map(_shuffled) if isinstance(rows, Inputs) else _shuffled(rows)
     relative = []
     for outputs in (logits, view.outputs(backbone, shuffled)):
         relative.append(float(entropies(outputs).mean()) / largest_entropy(view.num_classes))
     seen = signals(backbone, inputs, logits)
-    own = inputs_behind(inputs)
-    few = _signals_are_inputs(backbone, own) and seen.shape[1] <= FEW_FEATURES
+    few = _signals_are_inputs(backbone, inputs_behind(inputs)) and seen.shape[1] <= FEW_FEATURES
     exact = replace(_described(seen, few), own_entropy=relative[0], shuffled_entropy=relative[1])
     return TaskProfile.decode(exact.encode(), few)  # rounded as in the store
 
@@ -187,7 +183,6 @@ def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tens
 
 
 def _signals_are_inputs(backbone: Backbone, inputs: Tensor | Inputs) -> bool:
-    """Whether signals are the inputs themselves."""
     shape = backbone.input_shape
     fixed = shape is not None and None not in shape and backbone.input_dtype.is_floating_point
     return fixed and isinstance(inputs, Tensor)
@@ -238,8 +233,8 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
     (away,) = distances([unlimited], rest)
     offset, width = limits_of(away).tolist()
     if few:
-        # The limit of a small table is measured on few rows: allow for its standard error.
-        offset += LIMIT_TOLERANCE * float(away.std()) / math.sqrt(len(rest))
+        # The limit of a small table is measured on few rows: allow for 1.64 standard errors.
+        offset += 1.64 * float(away.std()) / math.sqrt(len(rest))
         unlimited = _fitted(own, few)
     return replace(unlimited, limits=(offset, width))
 

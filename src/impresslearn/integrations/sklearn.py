@@ -67,8 +67,7 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
         classes, places = np.unique(y, return_inverse=True)
         learner = self.learner_ if named else self._new_learner(X)
         learner.learn_task(task or TASK, (X, places))
-        known = self._classes if named else {}
-        self._classes = {**known, task or TASK: classes}
+        self._classes = (self._classes if named else {}) | {task or TASK: classes}
         self.learner_, self.classes_ = learner, classes
         return self
 

@@ -22,8 +22,6 @@ from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
 
-GROWTH = 16  # a full bank grows by 1/16, so that less than 7% of its storage is unused
-
 
 @dataclass(frozen=True)
 class MaskInfo:
@@ -161,7 +159,8 @@ class MaskBank:
         if shapes != [tuple(storage.shape[1:]) for storage in self._storage]:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
         if len(self) == len(self._storage[0]):
-            capacity = len(self) + max(1, len(self) // GROWTH)
+            # It grows by 1/16, so that less than 7% of its storage is unused.
+            capacity = len(self) + max(1, len(self) // 16)
             # Allocate the larger storage of all layers first. If memory runs out, nothing changed.
             with torch.inference_mode(False):
                 pairs = [(old, old.new_zeros((capacity, *old.shape[1:]))) for old in self._storage]

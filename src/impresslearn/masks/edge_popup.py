@@ -244,8 +244,7 @@ def weights_under(
     def masked() -> dict[str, Tensor]:
         return {name: weight * mask[name] for name, weight in weights.items()}
 
-    leaves = list(weights.values())
-    trainable = Trainable(leaves, lambda: (masked(), 0.0), masked)
+    trainable = Trainable(list(weights.values()), lambda: (masked(), 0.0), masked)
     trainable = with_head(trainable, task.backbone, task.num_classes)
     task.fit(trainable)
     return trainable.result()

@@ -1,13 +1,7 @@
 """Masks that are drawn at random, not trained.
 
-| source | masks | what a store keeps |
-|---|---|---|
-| random | a given number of ones in each layer, at uniformly random positions | seeds |
-| disjoint | every weight is in exactly one mask | seeds |
-| disjoint_kernels | the same, but a kernel of a convolution is never divided | seeds |
-
-A store keeps only the seeds. So draws use NumPy's Philox stream of integers, which is the same on
-every machine and in every version.
+`random_bank` describes the sources. A store keeps only the seeds. So draws use NumPy's Philox
+stream of integers, which is the same on every machine and in every version.
 """
 
 import reprlib

@@ -19,11 +19,9 @@ from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks.backbone import Backbone, attributes_of
 
 LARGEST_ID = 2**24  # float32 holds every integer below this
-USUAL_DEVIATIONS = 0.1, 3.0  # inputs with a standard deviation in this range need no warning
 LOOKED_AT = 1000  # the scale of inputs is measured on up to this number of examples
 # `check_passes`: inputs, and the largest difference of logits as a share of the largest logit.
 PASSED, PASSED_SINGLE, PASSED_HALF = 4, 2e-3, 5e-2
-LARGE = 1e4  # `check_passes` scales the last weights by it: probabilities stay below 1
 # A task's prepared examples, and its classes.
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 
@@ -119,7 +117,7 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     # Large weights make logits large, but probabilities stay between 0 and 1.
     last = backbone.own_head.name if backbone.own_head else backbone.layers[-1].parameter
     scaled = [logits]
-    for factor in (LARGE, -1):
+    for factor in (1e4, -1):
         probe.module.get_parameter(last).data.mul_(factor)
         scaled.append(probe.forward({}, inputs))
     low, high = map(float, torch.cat(scaled).aminmax())
@@ -200,8 +198,7 @@ def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
     if isinstance(examples, StreamedExamples) or isinstance(examples.inputs, Inputs):
         return None
     std, mean = torch.std_mean(examples.inputs[:LOOKED_AT].double(), correction=0)
-    low, high = USUAL_DEVIATIONS
-    if std == 0 or low <= std <= high:
+    if std == 0 or 0.1 <= std <= 3.0:  # the usual scales
         return None
     return f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
 

@@ -21,9 +21,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from impresslearn.checks import check_choice
 
-# Most groups of a group norm, the number in Wu and He, "Group Normalization" (2018).
-MAX_GROUPS = 32
-
 
 class NormPolicy(NamedTuple):
     """One norm policy.
@@ -38,19 +35,18 @@ class NormPolicy(NamedTuple):
 
 def _group_norm(channels: int) -> nn.Module:
     # At least four channels per group: a group of one would erase maps with a single pixel.
-    most = max(1, min(channels // 4, MAX_GROUPS))
+    most = max(1, min(channels // 4, 32))  # at most 32: Wu and He, "Group Normalization" (2018)
     groups = max(count for count in range(1, most + 1) if channels % count == 0)
     return nn.GroupNorm(groups, channels, affine=False)
 
 
 # The library's own networks have norms without scales and shifts, because masks cannot cover them.
 _tracking_norm = partial(nn.BatchNorm2d, affine=False)
-_norm_by_batch = partial(nn.BatchNorm2d, affine=False, track_running_stats=False)
 
 # All policies by name; add a new policy here.
 POLICIES: dict[str, NormPolicy] = {
     "none": NormPolicy(None, None),
-    "batch": NormPolicy(_norm_by_batch, None),
+    "batch": NormPolicy(partial(nn.BatchNorm2d, affine=False, track_running_stats=False), None),
     "per_task": NormPolicy(_tracking_norm, "task"),
     "shared": NormPolicy(_tracking_norm, "all"),
     "group": NormPolicy(_group_norm, None),

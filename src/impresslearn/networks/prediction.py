@@ -23,11 +23,6 @@ from impresslearn.networks.inputs import checked_examples
 Statistics = dict[str, Tensor]
 Weights = dict[str, Tensor]
 BATCH = 1024  # inputs per forward pass, at most
-# Most numbers in the inputs of a pass, such as 42 images of 3 x 64 x 64. Larger passes do not fit
-# the processor's caches, and take a convolutional network several times as long per input.
-PASS_NUMBERS = 2**19
-# How many numbers an id counts as: an embedding replaces it, and attention compares all pairs.
-NUMBERS_PER_ID = 128
 TENSOR_BYTES = 850  # what a tensor in the cache takes in addition to its numbers
 
 
@@ -119,17 +114,19 @@ class TaskView:
     ) -> list[Tensor]:
         """For each network, the result of `compute` for all inputs."""
         inputs = inputs.to(backbone.device, backbone.input_dtype)
-        networks = (self.weights, *self.others)
         most = BATCH
         if not backbone.normalises_by_batch and inputs.device.type == "cpu":
             size = 0
             for tensor in inputs.tensors if isinstance(inputs, Inputs) else [inputs]:
-                weight = 1 if tensor.is_floating_point() else NUMBERS_PER_ID
+                # An id counts more: an embedding replaces it, and attention compares all pairs.
+                weight = 1 if tensor.is_floating_point() else 128
                 size += weight * prod(tensor.shape[1:])
-            most = min(BATCH, max(16, PASS_NUMBERS // max(1, size)))
+            # At most 2^19 numbers, such as 42 images of 3 x 64 x 64. Larger passes do not fit the
+            # processor's caches, and take convolutions several times as long per input.
+            most = min(BATCH, max(16, 2**19 // max(1, size)))
         parts = inputs.split(even_parts(len(inputs), most))
         results = []
-        for weights in networks:
+        for weights in (self.weights, *self.others):
             found = [compute(weights, part, self.statistics, self.mode) for part in parts]
             # A single part is returned without a copy.
             results.append(torch.cat(found) if len(found) > 1 else found[0])
@@ -186,7 +183,6 @@ class WeightCache:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all weights in the cache."""
         return int(self._weights.currsize)
 
     def get(self, name: str, make: Callable[[], Weights], evict_others: bool = True) -> Weights:

@@ -35,10 +35,8 @@ from impresslearn.files import reason_of
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 8
-LONGEST_WAIT = 1e6  # seconds: SQLite counts milliseconds in 32 bits
 # Two writes within this number of seconds may leave the file with the same modification time.
 SETTLED = 0.05
-FORK_LOCK_TIMEOUT = 10.0  # seconds that a fork waits for each connection
 FULL = "cannot write {where}: the disk is full; nothing was changed"
 BUSY = (
     "{where} is in use by another process (waited up to {seconds:g} s); try again after that "
@@ -103,7 +101,6 @@ class Slot:
         self.lock = threading.RLock()
 
     def close(self) -> None:
-        """Closes the connection, if there is one."""
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
@@ -129,7 +126,8 @@ class Database:
         copy_of: Database | None = None,
     ) -> None:
         self.readonly = readonly
-        self.timeout = check_number("timeout", timeout, 0.0, LONGEST_WAIT)
+        # SQLite counts milliseconds in 32 bits.
+        self.timeout = check_number("timeout", timeout, 0.0, 1e6)
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
         self._seen: tuple[int, ...] | None = None  # times and size of the file at the last look
@@ -180,13 +178,11 @@ class Database:
             return _from_bytes, (place.read_bytes(),)
 
     def rows(self, sql: str, *values: Any) -> list[tuple]:
-        """All rows of a statement."""
         slot = self._slot()
         with slot.lock, self.clear_errors():
             return self._connection(slot).execute(sql, values).fetchall()
 
     def row(self, sql: str, *values: Any) -> tuple | None:
-        """The first row of a statement, or None."""
         return next(iter(self.rows(sql, *values)), None)
 
     def content(self, table: str, key: str | int) -> bytes:
@@ -462,7 +458,7 @@ def _before_fork() -> None:
     for database in list(_open):
         # Locks are taken in the order in which a commit takes them.
         for slot in (database.writing, database.reading):
-            if slot.lock.acquire(timeout=FORK_LOCK_TIMEOUT):
+            if slot.lock.acquire(timeout=10.0):  # seconds a fork waits
                 _held.append(slot)
 
 

@@ -61,8 +61,7 @@ def add_tensors(database: Database, backbone: Backbone) -> None:
     module = backbone.module
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         content = safetensors.torch.save({name: tensor.detach().cpu().contiguous()})
-        query = "INSERT INTO tensors VALUES (?, ?, ?)"
-        database.write(query, name, content, checksum(content))
+        database.write("INSERT INTO tensors VALUES (?, ?, ?)", name, content, checksum(content))
 
 
 @torch.inference_mode(False)  # autograd rejects tensors made in inference mode

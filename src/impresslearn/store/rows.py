@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -41,7 +42,6 @@ from impresslearn.tables import table_of
 SHOWN = 50  # tasks shown in a notebook's table
 DECODED_TASKS = 4096  # decoded tasks kept in memory
 BATCH = 1000  # tasks read by one query
-LATEST = 2**62  # larger than any version of a task
 CLASS_MAP = "class map"  # the name of the class map in the table meta
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
@@ -97,22 +97,21 @@ class Rows:
         Decoded tasks are cached, and a task is decoded again only after its row has changed.
         Raises StoreError for a damaged row.
         """
-        generation, former = self.generation(), None
+        generation, task = self.generation(), None
         if generation is not None:
             with self._lock:
-                former, seen = self._decoded.get(name, (None, None))
+                task, seen = self._decoded.get(name, (None, None))
             if seen == generation:
-                return former
+                return task
         if name is None:
             row = self.database.row(f"{_SELECT} WHERE t.current ORDER BY t.number LIMIT 1")
         else:
             row = self.database.row(f"{_SELECT} WHERE t.current AND t.name = ?", name)
         if row is None:
             return None
-        task = former
-        if former is None or row[-2] != former.digest:
+        if task is None or row[-2] != task.digest:
             task = self.decode(_checked(self.database, row))
-        if generation is not None and task is not None:
+        if generation is not None:
             with self._lock:
                 self._decoded[name] = task, generation
         return task
@@ -155,7 +154,9 @@ class Rows:
         """Removes all other tasks from the class map, if there is one."""
         content = self.meta(CLASS_MAP)
         if content is not None:
-            self.write_meta(CLASS_MAP, ClassMap.decode(content).keeping(names).encode())
+            present = ClassMap.decode(content)
+            codes = {name: code for name, code in present.codes.items() if name in names}
+            self.write_meta(CLASS_MAP, replace(present, codes=codes).encode())
 
     def decode(self, row: TaskRow) -> StoredTask:
         """Decodes a task. Raises StoreError for a task of another network."""
@@ -241,7 +242,6 @@ class Rows:
         return FeatureSpace(projection, mean, rotation.view(-1, components), variances, matrix)
 
     def write_space(self, space: FeatureSpace) -> None:
-        """Writes the coordinates of features."""
         content = np.array([space.projection, len(space.mean), len(space.variances)], "<u4")
         numbers = torch.cat([space.mean, space.variances, space.rotation.flatten()])
         written = numbers.cpu().float().numpy().astype("<f4")
@@ -276,7 +276,8 @@ def read_rows(database: Database, condition: str, *values: str) -> Iterator[Task
         for columns in batch:
             yield _checked(database, columns)
         # Among current versions, a newer version of the last task would yield this task twice.
-        last = batch[-1][-1], LATEST if condition == "t.current" else batch[-1][1]
+        # 2^62 is larger than any version.
+        last = batch[-1][-1], 2**62 if condition == "t.current" else batch[-1][1]
 
 
 def _checked(database: Database, columns: tuple) -> TaskRow:
@@ -306,8 +307,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         seen, count = self._counted
         if generation is None or generation != seen:
             # Counting reads every row. The count is cached, as every unknown name asks for it.
-            query = "SELECT count(*) FROM tasks WHERE current"
-            count = self._rows.database.rows(query)[0][0]
+            count = self._rows.database.rows("SELECT count(*) FROM tasks WHERE current")[0][0]
             self._counted = generation, count
         return count
 
@@ -369,8 +369,7 @@ def _draw(
     if shared is None:
         drawn = random_mask(layers, ones, seed, number)
     else:
-        kernels = recipe.get("kernels", False)
-        drawn = disjoint_mask(layers, shared, seed, number, kernels=kernels)
+        drawn = disjoint_mask(layers, shared, seed, number, kernels=recipe.get("kernels", False))
     return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
 
 

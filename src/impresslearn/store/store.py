@@ -38,13 +38,7 @@ from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import spread_places
-from impresslearn.networks.prediction import (
-    Statistics,
-    TaskView,
-    TrainingPhase,
-    WeightCache,
-    Weights,
-)
+from impresslearn.networks.prediction import Statistics, TaskView, WeightCache, Weights
 from impresslearn.store.database import Database
 from impresslearn.store.feature_knowledge import learn_profile
 from impresslearn.store.rows import CLASS_MAP, Rows, TaskTable, changed_meanwhile, mask_digest
@@ -143,8 +137,7 @@ class Store:
     def commit_class_map(self, tasks: Mapping[str, tuple[Tensor, Tensor]]) -> None:
         """Adds tasks to the class map. tasks: name -> (features (n, f), class indices (n,))."""
         with self.committing, self.database.transaction():
-            extended = ClassMap.of(tasks, self.class_map)
-            self.rows.write_meta(CLASS_MAP, extended.encode())
+            self.rows.write_meta(CLASS_MAP, ClassMap.of(tasks, self.class_map).encode())
 
     @property
     def profiles_features(self) -> bool:
@@ -183,9 +176,7 @@ class Store:
         # holds the only connection while it waits for `_adopting`.
         masks = list(self.rows.masks(first))
         with self._adopting:
-            for position, mask in enumerate(masks, first):
-                self._adopt(position, mask)
-            self._written_masks = max(self._written_masks, first + len(masks))
+            self._adopt(first, masks, written=True)
             if generation is not None:
                 self._generation = generation
 
@@ -227,7 +218,7 @@ class Store:
         row = task_row(name, run, recipes[name], 1, stored, mask=name, mask_bytes=size)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
         row = self._with_profile(row, self.rows.decode(row), view, run, precision)
-        self._commit(row, run.phase, added)
+        self._commit(row, run, added)
 
     def commit_learned(
         self,
@@ -256,7 +247,7 @@ class Store:
         row = self._with_profile(row, draft, view, run, precision)
         if max_bytes is not None and (size := row.info().bytes) > max_bytes:
             return size
-        self._commit(row, run.phase, (), replaced)
+        self._commit(row, run, (), replaced)
         # Keep the weights for predictions: `get` adds them to the cache.
         self.cache.get(f"task {row.checksum.hex()}", lambda: weights)
         return None
@@ -286,7 +277,7 @@ class Store:
     def _commit(
         self,
         row: TaskRow | None,
-        phase: TrainingPhase | None,
+        run: TrainingRun | None,
         masks: Sequence[PackedMask] = (),
         replaced: StoredTask | None = None,
     ) -> None:
@@ -296,8 +287,8 @@ class Store:
         took a name or set the shared norm statistics.
         """
         shared = None
-        if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
-            shared = phase.statistics
+        if run is not None and run.phase.mode == "train" and self.backbone.shares_statistics:
+            shared = run.phase.statistics
         in_file = self.database.path is not None
         with self.committing:
             with self.database.transaction():
@@ -322,10 +313,7 @@ class Store:
                     row = replace(row, num_masks=first + 1) if masks else row
                     self.rows.add_task(row)
             with self._adopting:
-                for position, mask in enumerate(masks, first):
-                    self._adopt(position, mask)
-                if in_file:
-                    self._written_masks = max(self._written_masks, first + len(masks))
+                self._adopt(first, masks, written=in_file)
             if shared is not None:
                 self._shared = shared
 
@@ -336,17 +324,20 @@ class Store:
         rows.add_masks(count, [*unwritten, *further])
 
     @torch.inference_mode(False)
-    def _adopt(self, position: int, mask: PackedMask) -> None:
-        """Adds a committed mask to the bank at its position, unless it is already there."""
-        info, packed = mask
-        moved = [bits.to(self.backbone.device) for bits in packed]
-        if position == len(self._bank):
-            self._bank.adopt(info, moved)
-            return
-        present, bits = self._bank.packed(position)
-        if present.name != info.name or not all(map(torch.equal, bits, moved)):
-            line = f"mask {info.name!r} in place of {present.name!r}, which only this process has"
-            raise StoreError(f"another process committed {line}; open the store again")
+    def _adopt(self, first: int, masks: Sequence[PackedMask], written: bool) -> None:
+        """Adds committed masks, from position `first` on, that the bank does not have yet."""
+        for position, (info, packed) in enumerate(masks, first):
+            moved = [bits.to(self.backbone.device) for bits in packed]
+            if position == len(self._bank):
+                self._bank.adopt(info, moved)
+                continue
+            present, bits = self._bank.packed(position)
+            if present.name != info.name or not all(map(torch.equal, bits, moved)):
+                line = f"mask {info.name!r} in place of {present.name!r}"
+                line += ", which only this process has; open the store again"
+                raise StoreError(f"another process committed {line}")
+        if written:
+            self._written_masks = max(self._written_masks, first + len(masks))
 
     def _with_profile(
         self, row: TaskRow, draft: StoredTask, view: TaskView, run: TrainingRun, precision: str
@@ -455,8 +446,7 @@ class Store:
         positions = _positions(num_masks, residual)
         first, *others = map(self._network, positions)
         keys = tuple(map(self._feature_key, positions))
-        classes = self.backbone.num_classes
-        return TaskView(first, self.shared, classes, "eval", tuple(others), keys)
+        return TaskView(first, self.shared, self.backbone.num_classes, "eval", tuple(others), keys)
 
     @torch.no_grad()
     def equal_mixture(self) -> dict[str, Tensor]:
@@ -527,7 +517,6 @@ class Store:
         return mask, None if gathered is None else self.backbone.fingerprint(gathered)
 
     def mask_digest(self, position: int) -> bytes:
-        """A digest of the bits of a mask."""
         if position not in self._mask_digests:
             self._mask_digests[position] = mask_digest(self._bank.packed(position)[1])
         return self._mask_digests[position]

@@ -28,8 +28,6 @@ from impresslearn.store.store import Store
 from impresslearn.store.tasks import TaskInfo, unknown_task
 
 WeightStorage = Literal["stored", "seed"]
-# Seconds to wait for another process that is closing or replacing the same file.
-CLOSING_TIMEOUT = 2.0
 _UNUSED_DOCUMENTS = "DELETE FROM documents WHERE id NOT IN (SELECT form FROM tasks)"
 _FORMER_VERSIONS = """
     DELETE FROM tasks WHERE current IS NULL AND version <= (
@@ -82,8 +80,7 @@ def open_file(
                 raise database.damaged("SQLite finds faults in it")
         head = json.loads(database.content("meta", "head"))
         backbone = network_of(database, head["network"], module, device)
-        bank = MaskBank(backbone.layers, backbone.device)
-        store = Store(backbone, bank, cache_bytes, database)
+        store = Store(backbone, MaskBank(backbone.layers, backbone.device), cache_bytes, database)
         if in_memory:
             store.catch_up()
             for row in store.rows.task_rows():
@@ -260,7 +257,8 @@ def _closed_old_file(path: str | os.PathLike, place: Path) -> Iterator[None]:
         yield
         return
     uri = f"{place.as_uri()}?mode=rw"
-    with closing(sqlite3.connect(uri, uri=True, timeout=CLOSING_TIMEOUT)) as old:
+    # Another process may be closing or replacing the same file: wait two seconds for it.
+    with closing(sqlite3.connect(uri, uri=True, timeout=2.0)) as old:
         try:
             old.execute("PRAGMA journal_mode = DELETE").fetchone()
             old.execute("BEGIN EXCLUSIVE")

@@ -22,12 +22,7 @@ from impresslearn.data import Features, Inputs
 from impresslearn.errors import StoreError
 from impresslearn.files import new_file
 from impresslearn.inference.exhaustive import check_wanted
-from impresslearn.inference.feature_scores import (
-    FeatureProfile,
-    FeatureSpace,
-    frozen_features,
-    head_of,
-)
+from impresslearn.inference.feature_scores import FeatureProfile, FeatureSpace, frozen_features
 from impresslearn.kernels.compiling import forkable_lock
 
 MANY_TASKS = 256  # with fewer tasks, inputs are compared with every task in full
@@ -120,8 +115,7 @@ class TaskIndex:
             places = self._nearest_tasks(points, one_by_one)
             names = [str(self._names[place]) for place in places] + [*self._unplaced.values()]
         if not isinstance(inputs, Features) and not backbone.normalises_by_batch:
-            keys = frozen.feature_keys or ()
-            inputs = Features(features, inputs, backbone.identity, keys, {})
+            inputs = Features(features, inputs, backbone.identity, frozen.feature_keys or (), {})
         return names, inputs
 
     def _nearest_tasks(self, points: np.ndarray, one_by_one: bool) -> np.ndarray:
@@ -185,8 +179,8 @@ class TaskIndex:
             self._unplaced[key] = name
             return np.empty(0, ROW)
         weights = store.view_once(task).weights
-        directions = space.directions(head_of(store.backbone, weights), len(task.classes))
-        means = task.profile.means(directions)[:, self._axes(space)]
+        means = task.profile.means_of(space, store.backbone, weights, len(task.classes))
+        means = means[:, self._axes(space)]
         rows = np.zeros(len(means), ROW)
         rows["task"], rows["mean"][:, : means.shape[1]] = key, means.half().cpu().numpy()
         return rows

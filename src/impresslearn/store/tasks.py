@@ -17,13 +17,9 @@ from typing import Any
 from torch import Tensor
 
 from impresslearn.checks import check_name, nearest, shown
+from impresslearn.coefficients import Parametrisation
 from impresslearn.coefficients.norm_statistics import StoredStatistics, restore_statistics
-from impresslearn.coefficients.parametrisation import (
-    Parametrisation,
-    StoredCoefficients,
-    from_plain,
-    to_plain,
-)
+from impresslearn.coefficients.parametrisation import StoredCoefficients, from_plain, to_plain
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.feature_scores import MOST_BYTES, FeatureProfile
@@ -175,7 +171,6 @@ class TaskRow:
 
     @cached_property
     def checksum(self) -> bytes:
-        """The checksum of everything in the row."""
         about = (self.name, str(self.version), self.mask or "", str(self.num_masks))
         texts = (*about, self.form, self.history)
         return checksum(*texts, self.coefficients, self.statistics, self.profile)

@@ -99,8 +99,7 @@ def flip_and_shift(batch: Tensor, generator: torch.Generator, pixels: int = 4) -
     """
     count, _, height, width = batch.shape
     source = generator.device
-    shape = (2, count, 1)
-    shifts = torch.randint(-pixels, pixels + 1, shape, generator=generator, device=source)
+    shifts = torch.randint(-pixels, pixels + 1, (2, count, 1), generator=generator, device=source)
     mirror = torch.randint(0, 2, (count, 1), generator=generator, device=source)
     shifts, mirror = shifts.to(batch.device), mirror.to(batch.device)
     padded = F.pad(batch, (pixels,) * 4, mode="reflect")

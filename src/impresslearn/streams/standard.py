@@ -25,9 +25,6 @@ DIGITS_MEAN, DIGITS_STD = (0.3053,), (0.3761,)
 MNIST_MEAN, MNIST_STD = (0.1307,), (0.3081,)
 CIFAR_MEAN, CIFAR_STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 
-DIGITS_TEST = 0.25
-CIFAR_SUBSET = "cifar100-subset.npz"
-
 Splits = tuple[Pixels, Pixels]  # training and test images
 
 
@@ -173,7 +170,7 @@ def _digits(seed: int) -> Splits:
     tensor = torch.from_numpy(images.astype(np.uint8)).reshape(-1, 1, 8, 8)
     preprocessing = Preprocessing(mean=DIGITS_MEAN, std=DIGITS_STD)
     pixels = Pixels(tensor, labels.astype(np.int64), 16.0, preprocessing)
-    train, test = hold_out(pixels.labels, DIGITS_TEST, seed, "test")
+    train, test = hold_out(pixels.labels, 0.25, seed, "test")
     return pixels.subset(train), pixels.subset(test)
 
 
@@ -185,7 +182,7 @@ def mnist_splits(root: str | Path, download: bool) -> Splits:
 
 
 def _cifar_subset(root: Path) -> Splits:
-    path = root / CIFAR_SUBSET
+    path = root / "cifar100-subset.npz"
     if not path.is_file():
         raise MissingDataError(f"no {path}: put the archive there, or pass subset=False")
     splits = []

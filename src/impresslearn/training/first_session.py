@@ -55,9 +55,8 @@ def adapt_to(
     """
     recipe = FIRST_SESSION_RECIPE.changed(recipe)
     examples, classes = training_examples(check_backbone(backbone), data, preprocessing)
-    source = to_batches(examples, classes, backbone.device)
-    statistics = backbone.initial_statistics() if backbone.has_statistics else None
-    bar, phase = progress_for(progress).titled("first session"), TrainingPhase("train", statistics)
+    source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
+    bar = progress_for(progress).titled("first session")
     training = TaskTraining(backbone, source, len(classes), recipe, phase, check_seed(seed), bar)
     trained = backbone.weights | backbone.small
     copies = {name: values.clone().requires_grad_(True) for name, values in trained.items()}
@@ -66,7 +65,7 @@ def adapt_to(
     adapted = copy.deepcopy(backbone)
     tensors = dict(adapted.module.named_parameters()) | dict(adapted.module.named_buffers())
     with torch.no_grad():
-        for name, values in (backbone.parameters_of(copies) | (statistics or {})).items():
+        for name, values in (backbone.parameters_of(copies) | (phase.statistics or {})).items():
             tensors[name].copy_(values)
     vars(adapted)["pretrained"] = True
     adapted._link()  # updates the attributes that depend on the tensors' values

@@ -23,7 +23,7 @@ from impresslearn.checks import check_choice, check_integer, check_number, clear
 from impresslearn.data import BatchSource, Inputs
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError, warn_caller
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import Statistics, TrainingPhase
+from impresslearn.networks.prediction import Statistics, TrainingPhase, Weights
 from impresslearn.training.progress import Progress, silent
 
 NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "label_smoothing")
@@ -31,13 +31,8 @@ NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "l
 LIMITS = {"lr": (1e-12, math.inf), "batch_fraction": (1e-12, 1.0), "label_smoothing": (0.0, 0.999)}
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
-CHECK_EVERY = 50
 # Within this number of steps a gradient must reach every weight, with a warning if it is always 0.
 WATCHED = 4
-SMALLEST_BATCH = 16
-
-Loss = Callable[[Tensor | Inputs, Tensor], Tensor]
-Weights = dict[str, Tensor]
 
 
 @clear_calls
@@ -101,8 +96,8 @@ class Recipe:
         return max(self.min_steps, math.ceil(self.epochs * self.steps_per_epoch(examples)))
 
     def batch_for(self, examples: int) -> int:
-        """Inputs per step, for this number of examples."""
-        return min(self.batch_size, max(SMALLEST_BATCH, int(examples * self.batch_fraction)))
+        """Inputs per step, 16 or more unless batch_size is smaller, for this number of examples."""
+        return min(self.batch_size, max(16, int(examples * self.batch_fraction)))
 
     def steps_per_epoch(self, examples: int) -> int:
         """Batches in one pass over this number of examples."""
@@ -130,7 +125,7 @@ class FitResult:
 
 def fit(
     parameters: Sequence[Tensor],
-    loss: Loss,
+    loss: Callable[[Tensor | Inputs, Tensor], Tensor],
     source: BatchSource,
     recipe: Recipe,
     seed: int,
@@ -164,8 +159,8 @@ def fit(
             optimizer.step()
             if step >= total - window:
                 recent.append(value.detach())
-            # Reading a loss waits for the GPU, so it is read only now and then.
-            if step % CHECK_EVERY == 0 or step == total - 1:
+            # Reading a loss waits for the GPU, so it is read only every 50 steps.
+            if step % 50 == 0 or step == total - 1:
                 mean = float(value.detach().mean())
                 if not math.isfinite(mean):
                     raise TrainingError(f"the loss became {mean} at step {step + 1}; {advice}")

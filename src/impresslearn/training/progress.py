@@ -40,7 +40,6 @@ class Progress:
     write: Log | None = None
 
     def titled(self, title: str) -> Progress:
-        """The same progress with another title."""
         return Progress(self.shown, title, self.write)
 
     @contextmanager

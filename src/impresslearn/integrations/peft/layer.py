@@ -130,8 +130,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
             self.unmerge()
         if self.disable_adapters or self.merged or not names:
             return self.base_layer(x, *args, **kwargs)
-        weights = {"weight": self._with(names)}
-        return functional_call(self.base_layer, weights, (x, *args), kwargs)
+        return functional_call(self.base_layer, {"weight": self._with(names)}, (x, *args), kwargs)
 
     def _with(self, names: Sequence[str]) -> Tensor:
         """The weight plus the changes of some adapters."""

@@ -13,13 +13,9 @@ from peft.tuners.tuners_utils import BaseTuner
 from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, register_peft_method
 from torch import Tensor, nn
 
+from impresslearn.coefficients import Grid, TensorLayout
 from impresslearn.coefficients.coding import LARGEST
-from impresslearn.coefficients.quantisation import (
-    Grid,
-    TensorLayout,
-    decode_tensors,
-    encode_tensors,
-)
+from impresslearn.coefficients.quantisation import decode_tensors, encode_tensors
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 from impresslearn.integrations.peft.config import IMPRESS, NAME, ImpressConfig
@@ -164,7 +160,6 @@ class ImpressModel(BaseTuner):
 
 
 def _layers(model: nn.Module, adapter_name: str) -> dict[str, ImpressLayer]:
-    """The layers that have an adapter, by name."""
     return {
         name: module
         for name, module in model.named_modules()
