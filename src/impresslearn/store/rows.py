@@ -131,7 +131,7 @@ class Rows:
         if row.version > 1:
             former = self.task(row.name)
             if former is not None and list(former.classes) != row.parsed_form["classes"]:
-                self._keep_in_class_map({*task_names(self.database)} - {row.name})
+                self._leave_class_map({row.name})
             change = "UPDATE tasks SET current = NULL WHERE name = ? AND version = ? AND current"
             if not self.database.write(change, row.name, row.version - 1).rowcount:
                 raise changed_meanwhile(row.name)
@@ -146,16 +146,17 @@ class Rows:
 
     def remove_tasks(self, names: Iterable[str]) -> None:
         """Deletes tasks with all their versions, and removes them from the class map."""
+        names = set(names)
         for name in names:
             self.database.write("DELETE FROM tasks WHERE name = ?", name)
-        self._keep_in_class_map(task_names(self.database))
+        self._leave_class_map(names)
 
-    def _keep_in_class_map(self, names: Collection[str]) -> None:
-        """Removes all other tasks from the class map, if there is one."""
+    def _leave_class_map(self, names: Collection[str]) -> None:
+        """Removes tasks from the class map, if there is one."""
         content = self.meta(CLASS_MAP)
         if content is not None:
             present = ClassMap.decode(content)
-            codes = {name: code for name, code in present.codes.items() if name in names}
+            codes = {name: code for name, code in present.codes.items() if name not in names}
             self.write_meta(CLASS_MAP, replace(present, codes=codes).encode())
 
     def decode(self, row: TaskRow) -> StoredTask:
