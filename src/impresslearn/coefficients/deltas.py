@@ -24,6 +24,8 @@ from impresslearn.networks.layers import SmallParameter, TunedKind
 from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics
 
+DELTA_STEP = 0.05  # the first step of coded changes of norms and biases
+
 
 @dataclass(frozen=True)
 class Head(Parametrisation):
@@ -88,7 +90,7 @@ class NormBiasDeltas(Parametrisation):
         return [TensorLayout(f"delta.{number}", (size,)) for number, size in sizes]
 
     def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
-        return [Start(0.0, 0.05)] * len(backbone.small_parameters(self.tune))
+        return [Start(0.0, DELTA_STEP)] * len(backbone.small_parameters(self.tune))
 
     def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
         changed = {}

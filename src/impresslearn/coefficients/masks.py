@@ -1,7 +1,8 @@
 """Mixtures of masks: the paper's coefficients, W ⊙ Σ_t α_t M^t (eq. 1).
 
 There is one α per mask and layer ("layer", as in the paper) or per mask and output unit ("unit").
-With `residual` (the learner's start="network") masks change the network's own weights.
+A learned scale per output unit can be added. With `residual` (the learner's start="network") masks
+change the network's own weights: W ⊙ (1 + Σ_t α_t M^t).
 """
 
 import math

@@ -382,9 +382,8 @@ class ImpressLearner(ReadOnlySettings):
     def tell_apart(self, tasks: Mapping[str, Any]) -> ImpressLearner:
         """Learns to infer the task of a single input, from the features of a pretrained network.
 
-        The store keeps the result, a `ClassMap` that all tasks share. No task changes. Call this
-        again for tasks learned later, and for those whose classes have changed: the map no longer
-        has these, and inference uses it only if it has all classes of all possible tasks.
+        The store keeps the result, a `ClassMap` that all tasks share. Inference uses it only if it
+        has all classes of all possible tasks: call this again after tasks or their classes change.
 
         - tasks: name of a learned task -> labelled data of all its classes, such as its training
           data. Pass all tasks in one call if you can.

@@ -153,7 +153,7 @@ def compare(
         in_cache = f", {len(evaluations)} of them in {cache}" if cache is not None else ""
         line = f"compare: {len(planned)} runs{in_cache}"
         print_line(f"{line}; {min(workers, len(planned))} at a time")
-    _check_training(planned[:: len(checked)], progress)
+    _check_training(planned[:: len(checked)], progress)  # the first seed of each
     begun = time.monotonic()
     results = in_processes(_do, jobs, min(workers, len(jobs)), backend)
     for done, (number, evaluation) in enumerate(results, 1):

@@ -213,7 +213,7 @@ def evaluate(
         raise InputError(f"an evaluation needs at least two tasks, got {len(tasks)}")
     place = type(method).__name__ if progress is True else progress
     started = time.perf_counter()
-    images: list[Any] = []
+    images: list[int | None] = []
     matrix: list[list[float]] = []
 
     # A stream makes a test set anew at each access, and every test set is needed after every task.
@@ -244,13 +244,14 @@ def evaluate(
         if getattr(info, "bytes", None) is not None:
             sizes[name] = check_number(f"task {name!r}: bytes", info.bytes, 0)
         breakdown[name] = dict(getattr(info, "breakdown", {}))
+    trained = [count for count in images if count is not None]
     return Evaluation(
         tasks=names,
         num_basis=basis,
         matrix=tuple(map(tuple, matrix)),
         bytes=sizes,
         breakdown=breakdown,
-        images_per_task=fmean(images) if images and None not in images else None,
+        images_per_task=fmean(trained) if trained and len(trained) == len(images) else None,
         seconds=time.perf_counter() - started,
     )
 

@@ -97,15 +97,17 @@ def _contents(value: Any) -> list[Any] | None:
         # Size and time stand for the content, as reading all images of a folder would take long.
         about = value.stat() if value.is_file() else None
         return [str(value), about and [about.st_size, about.st_mtime_ns]]
-    if isinstance(value, (Backbone, CodeType)):
-        # A backbone fills other attributes at first use, and the digest must stay the same.
-        names = OF_BACKBONE if isinstance(value, Backbone) else OF_CODE
-        return [getattr(value, name, None) for name in names]
+    if isinstance(value, Backbone):
+        # Other attributes are filled at first use, and the digest must stay the same.
+        return [getattr(value, name) for name in OF_BACKBONE]
+    if isinstance(value, CodeType):
+        return [getattr(value, name, None) for name in OF_CODE]
     if isinstance(value, ModuleType):
-        if _is_installed(value.__name__) or not getattr(value, "__file__", None):
+        file = getattr(value, "__file__", None)
+        if file is None or _is_installed(value.__name__):
             return [value.__name__]
         used = {key: each for key, each in vars(value).items() if isinstance(each, USED)}
-        return [value.__name__, Path(value.__file__ or "").read_bytes(), used]
+        return [value.__name__, Path(file).read_bytes(), used]
     if isinstance(value, (FunctionType, type)):
         named = [value.__module__, value.__qualname__]
         if _is_installed(value.__module__):

@@ -1,5 +1,6 @@
 """`BlockFeatures`: a network whose last layer reads the outputs of all blocks, not of one."""
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from math import sqrt
@@ -123,38 +124,44 @@ def _blocks_of(network: nn.Module, last: str, blocks: Any) -> dict[str, nn.Modul
             raise InputError(f"{kind} has no module {name!r}{did_you_mean(name, modules)}")
         if not name or f"{last}.".startswith(f"{name}."):
             raise InputError(f"block {name!r} holds the last layer, which goes; name others")
-    names = _members(modules, last) if blocks is None else blocks
-    if blocks is None and not names:
-        names = _members(modules, last, small=True)
-    if blocks is None and len(names) == 1:  # nn.Sequential(body, head): look inside the body
-        small = isinstance(modules[names[0]], CONTAINERS)
-        names = _members(modules, last, inside=f"{names[0]}.", small=small) or names
+    names = blocks
+    for is_block in (_is_block, _is_small_block):
+        if blocks is None and not names:
+            names = _members(modules, last, is_block)
+            if len(names) == 1:  # nn.Sequential(body, head): look inside the body
+                names = _members(modules, last, is_block, inside=f"{names[0]}.") or names
     if not names:
         line = f"{kind} has no blocks of several layers in an nn.Sequential or nn.ModuleList"
         raise InputError(f"{line}; name the modules to read: BlockFeatures(..., blocks=[...])")
     return {name: modules[name] for name in names}
 
 
-def _members(
-    modules: dict[str, nn.Module], last: str, inside: str = "", small: bool = False
-) -> list[str]:
-    """The outermost container members in `inside` that have several layers, but not the last.
+def _is_block(module: nn.Module) -> bool:
+    layers = [x for x in module.modules() if isinstance(x, MASKABLE) or units_in_columns(x)]
+    return len(layers) > 1 and not isinstance(module, CONTAINERS)
 
-    - small: whether norms count as layers, and containers as members, as nn.Sequential(conv, norm).
-    """
+
+def _is_small_block(module: nn.Module) -> bool:
+    """Whether it has several layers with weights, as nn.Sequential(conv, norm) has."""
+    return sum(bool(layer._parameters) for layer in module.modules()) > 1
+
+
+def _members(
+    modules: dict[str, nn.Module],
+    last: str,
+    is_block: Callable[[nn.Module], bool],
+    inside: str = "",
+) -> list[str]:
+    """The outermost blocks in `inside` that are members of a container, but not the last."""
     names: list[str] = []
     for name, module in modules.items():
         container = modules[name.rpartition(".")[0]]
-        layers = [x for x in module.modules() if isinstance(x, MASKABLE) or units_in_columns(x)]
-        if small:
-            layers = [x for x in module.modules() if x._parameters]
         is_within_one = name.startswith(tuple(f"{block}." for block in names))
         holds_last = f"{last}.".startswith(f"{name}.")
         if is_within_one or holds_last or not name.startswith(inside):
             continue
         is_member = isinstance(container, CONTAINERS) and container is not module
-        is_member = is_member and (small or not isinstance(module, CONTAINERS))
-        if is_member and len(layers) > 1:
+        if is_member and is_block(module):
             names.append(name)
     return names
 
