@@ -1,10 +1,10 @@
 # mypy: ignore-errors
 # LLVM builders and compiled loops carry no useful types.
-"""Faster loops than those of `tiles` for many masks: one addition per four mask bits.
+"""Loops for many masks that are faster than `tiles`: one addition per four mask bits.
 
-A weight gets one of 16 sums from four masks' coefficients, and a mask gets one of 16 sums from four
-products of weights. A table of 16 floats fills a vector register, and one instruction looks up 16
-entries at once. The lanes are 16 weights in `mix_rows` and 16 masks in `sum_rows`.
+Four numbers have 16 possible sums, and four mask bits select one. `mix_rows` sums coefficients of
+four masks at one weight, in lanes of 16 weights. `sum_rows` sums products of weights at four places
+of one mask, in lanes of 16 masks. One instruction looks up 16 entries of a table of 16 floats.
 
 With 100 masks over 300 x 784 weights (one thread, Sapphire Rapids), mixing takes 0.57 and summing
 0.75 of the time that `tiles` takes. The instructions are AVX-512 with VBMI and GFNI (Intel since
@@ -24,8 +24,8 @@ from impresslearn.kernels import tiles as llvm
 from impresslearn.kernels.compiling import compiled
 from impresslearn.kernels.tiles import ALL, FLOAT, FLOATS, LANES, ZEROS
 
-WORDS = 4  # of 16 weights: the bits of a part of a row, one integer of 64 bits
-WIDE = 4 * WORDS  # a larger tile uses more of each cache line at a time
+WORDS = 4  # words (16 weights each) in a part of a row, whose mask bits are one 64-bit integer
+WIDE = 4 * WORDS  # words in a tile; a larger tile uses more of each cache line at a time
 
 INDEX, LONG = ir.IntType(32), ir.IntType(64)
 BYTES, INTEGERS = ir.VectorType(ir.IntType(8), 64), ir.VectorType(INDEX, LANES)
@@ -40,7 +40,7 @@ def _shuffle(builder: Any, left: Any, right: Any, places: list[int]) -> Any:
 def _for_tiles(builder: Any, fan_in: Any, emit: Callable[[Any, list], None]) -> None:
     """Emits the code for each tile of a row by `emit(first word, lanes of each word)`.
 
-    The last tile ends where the row ends. lanes: which weights exist and are in no tile before.
+    The last tile ends where the row ends. lanes: which weights exist and are in no earlier tile.
     """
     words = builder.lshr(builder.add(fan_in, LONG(LANES - 1)), LONG(4))
     whole = builder.and_(builder.lshr(fan_in, LONG(4)), LONG(-WIDE))
@@ -89,8 +89,8 @@ def _rows(builder: Any, bits: Any, stride: Any, masks: list, part: int) -> Any:
 
 def _transposed(builder: Any, rows: Any) -> Any:
     """The bits of eight masks in one byte per weight, from `_rows`."""
-    # First the bytes of a mask's row are moved to eight integers, then the bits of each integer are
-    # transposed. The instruction reads its matrix from the last byte to the first.
+    # Integer n gets byte n of all eight rows. Then each integer is transposed, as a matrix of 8 x 8
+    # bits. The instruction reads its matrix from the last byte to the first.
     order = [8 * (7 - byte % 8) + byte // 8 for byte in range(64)]
     matrix = _shuffle(builder, builder.bitcast(rows, BYTES), BYTES(None), order)
     unit, name = BYTES([1 << byte % 8 for byte in range(64)]), "llvm.x86.vgf2p8affineqb.512"
@@ -104,7 +104,7 @@ def _look_up(builder: Any, table: Any, integers: Any, nibble: int) -> Any:
 
 
 def _tables_of(builder: Any, values: Any) -> list:
-    """A table for every four of 16 floats; entry i is the sum of those at the ones of i."""
+    """A table for every four of 16 floats; entry i sums the floats at the set bits of i."""
 
     def sums(first: int) -> Any:
         """0, x, y and x + y, for x and y at `first` and `first + 1` of every four."""
