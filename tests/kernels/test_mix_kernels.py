@@ -73,14 +73,27 @@ def gradients(bits, alpha, left, right):
     return [mixed.detach(), sums, *torch.autograd.grad((mixed * right).sum(), (alpha, left))]
 
 
-@pytest.fixture
-def kernels():
-    """The module whose `mix` and `mask_sums` are called."""
-    return usable("cuda" if INTERPRETED else "cpu") or pytest.skip("the kernels cannot be used")
+@pytest.fixture(params=["triton"] if INTERPRETED else ["tiles", "lookup"])
+def loops(request):
+    """The name of the loops of `kernels`."""
+    if request.param == "lookup" and not (usable("cpu") and usable("cpu")._lookup()):
+        pytest.skip("the processor lacks the instructions of lookup")
+    return request.param
 
 
 @pytest.fixture
-def check(kernels):
+def kernels(loops, monkeypatch):
+    """The module whose `mix` and `mask_sums` are called, with one kind of loops."""
+    module = usable("cuda" if INTERPRETED else "cpu") or pytest.skip("the kernels cannot be used")
+    if loops == "tiles":
+        monkeypatch.setattr(module, "_lookup", lambda: None)
+    elif loops == "lookup":
+        monkeypatch.setattr(module, "LOOKUP_MASKS", 0)
+    return module
+
+
+@pytest.fixture
+def check(kernels, loops):
     """Compares mixing, and sums by layer and by unit, with the reference."""
 
     def compare(bits, alpha, left, right):
@@ -91,6 +104,10 @@ def check(kernels):
         if INTERPRETED and left.dtype == torch.bfloat16:
             # Triton's interpreter cuts bfloat16 off where a GPU rounds.
             torch.testing.assert_close(mixed, expected, rtol=2**-7, atol=0)
+        elif loops == "lookup":  # adds four masks at a time
+            bound = reference.mix(bits, alpha.double().abs(), left.double().abs())
+            rounding = torch.finfo(left.dtype).eps if left.dtype != torch.float32 else 1e-6
+            assert ((mixed.double() - expected.double()).abs() <= rounding * bound + 1e-30).all()
         else:  # both add in the masks' order, then multiply once
             assert torch.equal(mixed, expected)
         for per_unit in (False, True):
@@ -212,25 +229,29 @@ class TestThreads:
 @PER_UNIT
 @pytest.mark.parametrize("count", [1, 16, 37, 130])
 @pytest.mark.parametrize("fan_in", [1, 15, 100, 257])
-def test_nothing_outside_the_rows_is_written(count, fan_in, per_unit):
-    """Rows 1 and 2 of 4; the rows around them, the next mask and the room behind stay."""
-    loops = usable("tiles") or pytest.skip("the compiled loops cannot be used here")
+def test_nothing_outside_the_rows_is_written(loops, count, fan_in, per_unit):
+    """Rows 1 and 2 of 4; the rows around them and the room behind stay."""
+    module = usable(loops) or pytest.skip("the compiled loops cannot be used here")
+    if loops == "lookup" and fan_in < 49:
+        pytest.skip("such rows are left to tiles")
     bits, alpha, left, right = draw(count, 4, fan_in, per_unit)
-    out, sums = torch.full((4, fan_in), 7.0), torch.full((count + 1, 4), 7.0)
-    size = 16 * count
+    whole = count + -count % 16
+    out, sums = torch.full((4, fan_in), 7.0), torch.full((4, whole), 7.0)
+    sums[1:3] = 0
+    size = 16 * whole
     room = torch.zeros(size + 80)  # zeros on a line of the cache, and then 7s
     first = -room.data_ptr() % 64 // 4
     room[first + size :] = 7.0
     scratch = room.data_ptr() + 4 * first
     head = (bits.data_ptr(), bits.stride(0), bits.shape[2], count)
     strides = (16, 4) if per_unit else (4, 0)
-    ends = (left.data_ptr(), out.data_ptr(), fan_in, 1, 3)
+    ends = (left.data_ptr(), out.data_ptr(), fan_in, scratch, 1, 3)
     values = (left.data_ptr(), right.data_ptr(), scratch, sums.data_ptr())
-    loops.sum_rows(*head, *values, 16, 4, 1, fan_in, 1, 3)
-    loops.mix_rows(*head, alpha.data_ptr(), *strides, *ends)
+    module.sum_rows(*head, *values, 4 * whole, 1, fan_in, 1, 3)
+    module.mix_rows(*head, alpha.data_ptr(), *strides, *ends)
     expected = reference.mix(bits, alpha, left)[1:3]
     torch.testing.assert_close(out[1:3], expected, rtol=1e-4, atol=1e-5)
     expected = reference.mask_sums(bits, left, right, True)[:, 1:3]
-    torch.testing.assert_close(sums[:count, 1:3], expected, rtol=1e-4, atol=1e-4)
-    for kept in (out[[0, 3]], sums[:, [0, 3]], sums[count], room[first + size :]):
+    torch.testing.assert_close(sums[1:3, :count].T, expected, rtol=1e-4, atol=1e-4)
+    for kept in (out[[0, 3]], sums[[0, 3]], room[first + size :]):
         assert (kept == 7).all()

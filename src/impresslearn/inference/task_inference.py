@@ -50,7 +50,7 @@ JUDGED_INPUTS = 256  # the most inputs of a batch that are judged
 TEMPERATURE = 0.1
 # The weight of a squared distance. 0.5 would be right if the six parts of the distance (two moments
 # and four group means) were independent and Gaussian. It is 1 to 3 points better on digits, but
-# finds the task of 78% of single sentences, not of 88%.
+# finds the task of 78% of single sentences instead of 88%.
 DISTANCE_WEIGHT = 0.25
 # For inputs of few values: the weight of a Gaussian's evidence, below 1 because values correlate,
 # and a temperature that halves the weight of predictions (chosen on three kinds of tables).
@@ -213,7 +213,7 @@ def guess_task(
     - seed: for "alpha".
 
     Raises InputError for no task, no input and an unknown method. "one_shot" and "alpha" raise it
-    for tasks that cannot be added up: with an own head, tuned norms or biases, or start="network".
+    for tasks that do not add up: with their own head, tuned norms or biases, or start="network".
     """
     check_choice("method", method, get_args(InferenceMethod))
     check_choice("objective", objective, OBJECTIVES)
@@ -232,8 +232,8 @@ def guess_task(
     loss = OBJECTIVES[objective]
     names = [task.name for task in tasks]
     if method == "one_shot":
-        # The posterior is what equal shares become by one exponentiated-gradient step of size 1. No
-        # task is run, so "unknown" has probability 0.
+        # The posterior is equal shares after one exponentiated-gradient step of size 1. No task is
+        # run, so "unknown" has probability 0.
         slopes = superposition.one_shot(inputs, loss)
         likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
@@ -359,20 +359,20 @@ def _losses_and_log_odds(
     predictions, divided by log K and a temperature. The second is the mismatch between the inputs
     and the task's own inputs, because a wrong task may be as certain of a few inputs as the right
     one. Both are multiplied by √size, because the inputs of a batch are not independent. With few
-    features, however, the mismatch is multiplied by size. Over a pretrained
-    network the mismatch is the negative log likelihood of the inputs' features. With a class map it
-    includes the predictions, and the first term is dropped.
+    features, however, the mismatch is multiplied by size. Over a pretrained network the mismatch is
+    the negative log likelihood of the inputs' features. With a class map it includes the
+    predictions, and the first term is dropped.
 
     "unknown" becomes likely if the inputs look foreign to the task, or if the entropy of its
     predictions is above the task's threshold. (For profiles of features and of few values the
-    entropy does not count.) It is impossible for a task without a profile. The class comes from the
-    class map, and is -1 without one and for a batch of several inputs.
+    entropy does not count.) "unknown" is impossible for a task without a profile. The class comes
+    from the class map, and is -1 without one and for a batch of several inputs.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))
     # Dividing by log K makes tasks with many and with few classes comparable.
     largest = largest_entropy(logits.shape[-1])
-    # Without uniform predictions, the entropy of the mean of few predictions is mostly noise.
+    # The prior adds two uniform predictions, as the mean of few predictions is mostly noise.
     objective = information_maximisation(logits, prior=2.0).double().cpu() / largest
     entropy = mean_entropy(logits).double().cpu() / largest
     log_odds = torch.full_like(objective, -math.inf)

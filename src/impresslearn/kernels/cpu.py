@@ -1,4 +1,4 @@
-"""CPU kernels on tensors: run the compiled loops of `tiles` in several threads.
+"""CPU kernels on tensors: run compiled loops in several threads.
 
 The work is divided into blocks of rows that do not depend on the number of threads. Partial sums
 are added in the order of the blocks, so results are bit-identical for any number of threads. The
@@ -11,11 +11,13 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from impresslearn.kernels import tiles
+from impresslearn.kernels.compiling import usable
 
 PARTIAL_BLOCKS = 16
 # Blocks have a multiple of 16 rows. Since rows have an even number of bytes, a block then fills at
@@ -23,6 +25,10 @@ PARTIAL_BLOCKS = 16
 WHOLE_ROWS = 16
 # With fewer masked additions (weights x masks) than this, other threads cost more than they save.
 SMALL_WORK = 400_000
+
+LOOKUP_FEATURES = {"+avx512f", "+avx512bw", "+avx512vbmi", "+gfni"}
+LOOKUP_MASKS = 32  # with fewer, building the tables takes as long as they save
+LOOKUP_FAN_IN = 49  # `lookup` reads the bits of four words of 16 weights at once
 
 # Arguments: the address of the scratch memory, the first row, and the row after the last.
 Kernel = Callable[[int, int, int], object]
@@ -71,12 +77,13 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     out = torch.empty_like(values, dtype=torch.float32, device="cpu")
     alpha_strides = (4 * units, 4) if alpha.dim() == 2 else (4, 0)
     masks = (bits.data_ptr(), bits.stride(0), width, count)
+    loops = _loops(count, fan_in)
     tensors = (alpha.data_ptr(), *alpha_strides, values.data_ptr(), out.data_ptr(), fan_in)
 
-    def kernel(_: int, first: int, last: int) -> None:
-        tiles.mix_rows(*masks, *tensors, first, last)
+    def kernel(scratch: int, first: int, last: int) -> None:
+        loops.mix_rows(*masks, *tensors, scratch, first, last)
 
-    _run(kernel, units, _block(units, work), work, scratch=0)
+    _run(kernel, units, _block(units, work), work, scratch=16 * (count + 16))
     return out if out.dtype == weight.dtype else out.to(weight.dtype)
 
 
@@ -87,19 +94,31 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     fan_in, work = prod(left.shape[1:]), count * left.numel()
     block = 1 if per_unit else _block(units, work)
     blocks = -(-units // block)
-    shape = (count, units) if per_unit else (blocks, count)
-    out = torch.empty(shape, dtype=torch.float32, device="cpu")
-    out_strides = (4 * units, 4) if per_unit else (4, 4 * count)
+    loops = _loops(count, fan_in)
+    out = torch.zeros((blocks, count + -count % 16), dtype=torch.float32, device="cpu")
     masks = (bits.data_ptr(), bits.stride(0), width, count, left.data_ptr(), right.data_ptr())
-    target = (out.data_ptr(), *out_strides, block, fan_in)
 
     def kernel(scratch: int, first: int, last: int) -> None:
-        tiles.sum_rows(*masks, scratch, *target, first, last)
+        target = (scratch, out.data_ptr(), 4 * out.shape[1], block, fan_in)
+        loops.sum_rows(*masks, *target, first, last)
 
     _run(kernel, units, block, work, scratch=64 * count)
+    sums = out[:, :count]
     if per_unit:
-        return out
-    return out[0] if blocks == 1 else out.sum(dim=0)
+        return sums.T.contiguous()
+    return sums[0] if blocks == 1 else sums.sum(dim=0)
+
+
+def _loops(count: int, fan_in: int) -> ModuleType:
+    """The faster loops for a layer."""
+    large = count >= LOOKUP_MASKS and fan_in >= LOOKUP_FAN_IN
+    return (large and _lookup()) or tiles
+
+
+@functools.cache
+def _lookup() -> ModuleType | None:
+    """The module `lookup`, if the processor has its instructions."""
+    return usable("lookup") if tiles.processor_features() >= LOOKUP_FEATURES else None
 
 
 def _float32(tensor: Tensor) -> Tensor:

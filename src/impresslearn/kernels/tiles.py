@@ -20,6 +20,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from impresslearn.kernels.compiling import compiled
@@ -37,44 +38,58 @@ ALL, ZEROS = PREDICATE([True] * LANES), FLOATS(None)
 _INDEX, _LONG = ir.IntType(32), ir.IntType(64)
 
 
-def _pointer(builder: Any, address: Any, kind: Any) -> Any:
+def processor_features() -> set[str]:
+    """What Numba compiles for, such as "+avx512f"."""
+    return set(cpu_target.target_context.codegen().magic_tuple()[2].split(","))
+
+
+def pointer(builder: Any, address: Any, kind: Any) -> Any:
     return builder.inttoptr(address, kind.as_pointer())
 
 
-def _offset(builder: Any, address: Any, count: Any, size: Any = 1) -> Any:
+def offset(builder: Any, address: Any, count: Any, size: Any = 1) -> Any:
     """The address of element `count`; size: bytes per element."""
     count, size = (_LONG(n) if isinstance(n, int) else n for n in (count, size))
     return builder.add(address, builder.mul(count, size))
 
 
-def _splat(builder: Any, value: Any, kind: Any) -> Any:
+def splat(builder: Any, value: Any, kind: Any) -> Any:
     """One value in all lanes."""
     empty = ir.Constant(kind, ir.Undefined)
     single = builder.insert_element(empty, value, _INDEX(0))
     return builder.shuffle_vector(single, empty, ir.VectorType(_INDEX, LANES)([0] * LANES))
 
 
-def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     """Calls an LLVM intrinsic."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def _load(builder: Any, address: Any, lanes: Any = ALL) -> Any:
-    """Loads sixteen floats; lanes outside the predicate are not read and become zero."""
-    place, name = _pointer(builder, address, FLOATS), "llvm.masked.load.v16f32.p0"
-    return _call(builder, name, FLOATS, place, _INDEX(4), lanes, ZEROS)
+def load(builder: Any, address: Any, word: Any = 0, lanes: Any = ALL) -> Any:
+    """Loads the sixteen floats of a word; lanes outside the predicate are not read: zero."""
+    place = pointer(builder, offset(builder, address, word, 64), FLOATS)
+    name = "llvm.masked.load.v16f32.p0"
+    return call(builder, name, FLOATS, place, _INDEX(4), lanes, ZEROS)
 
 
-def _store(builder: Any, value: Any, address: Any, lanes: Any = ALL) -> None:
-    """Stores sixteen floats; lanes outside the predicate are not written."""
-    place, name = _pointer(builder, address, FLOATS), "llvm.masked.store.v16f32.p0"
-    _call(builder, name, ir.VoidType(), value, place, _INDEX(4), lanes)
+def store(builder: Any, value: Any, address: Any, word: Any = 0, lanes: Any = ALL) -> None:
+    """Stores the sixteen floats of a word; lanes outside the predicate are not written."""
+    place = pointer(builder, offset(builder, address, word, 64), FLOATS)
+    name = "llvm.masked.store.v16f32.p0"
+    call(builder, name, ir.VoidType(), value, place, _INDEX(4), lanes)
+
+
+def prefetch(builder: Any, row: Any) -> None:
+    """Prefetches a mask's row; past the end of the bits this does no harm."""
+    ahead = pointer(builder, offset(builder, row, PREFETCH_AHEAD), ir.IntType(8))
+    read, keep, data = _INDEX(0), _INDEX(3), _INDEX(1)
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), ahead, read, keep, data)
 
 
 def _mask_lanes(builder: Any, bits: Any, word: int) -> Any:
     """The mask bits of one word as 16 booleans."""
-    place = _pointer(builder, _offset(builder, bits, word, 2), ir.IntType(16))
+    place = pointer(builder, offset(builder, bits, word, 2), ir.IntType(16))
     return builder.bitcast(builder.load(place, align=2), PREDICATE)
 
 
@@ -91,17 +106,15 @@ def _for_tiles(builder: Any, fan_in: Any, emit: Callable[[Any, int, Any], None])
         start = stop
     left, wide = builder.and_(fan_in, _LONG(LANES - 1)), ir.VectorType(_LONG, LANES)
     with builder.if_then(builder.icmp_signed(">", left, _LONG(0))):
-        lanes = builder.icmp_signed("<", wide(list(range(LANES))), _splat(builder, left, wide))
+        lanes = builder.icmp_signed("<", wide(list(range(LANES))), splat(builder, left, wide))
         emit(whole, 1, lanes)
 
 
-def _mask_row(builder: Any, bits: Any, first: Any, words: int, offset: Any) -> Any:
-    """The address of a tile's bits; offset: of the mask, in bytes."""
-    row = builder.add(_offset(builder, bits, first, 2), offset)
-    if words == TILES[0]:  # a prefetch past the end of the bits does no harm
-        ahead = _pointer(builder, _offset(builder, row, PREFETCH_AHEAD), ir.IntType(8))
-        read, keep, data = _INDEX(0), _INDEX(3), _INDEX(1)
-        _call(builder, "llvm.prefetch.p0", ir.VoidType(), ahead, read, keep, data)
+def _mask_row(builder: Any, bits: Any, first: Any, words: int, skip: Any) -> Any:
+    """The address of a tile's bits; skip: the bytes before the mask."""
+    row = builder.add(offset(builder, bits, first, 2), skip)
+    if words == TILES[0]:
+        prefetch(builder, row)
     return row
 
 
@@ -116,18 +129,17 @@ def _mix_row(typingctx, bits, mask_stride, count, alpha, alpha_stride, weight, o
             sums = [cgutils.alloca_once_value(builder, ZEROS) for _ in range(words)]
             with cgutils.for_range(builder, count) as loop:
                 row = _mask_row(builder, bits, first, words, builder.mul(loop.index, mask_stride))
-                place = _pointer(builder, _offset(builder, alpha, loop.index, alpha_stride), FLOAT)
-                coefficient = _splat(builder, builder.load(place), FLOATS)
+                place = pointer(builder, offset(builder, alpha, loop.index, alpha_stride), FLOAT)
+                coefficient = splat(builder, builder.load(place), FLOATS)
                 for word, total in enumerate(sums):
                     before = builder.load(total)
                     added = builder.fadd(before, coefficient)
                     after = builder.select(_mask_lanes(builder, row, word), added, before)
                     builder.store(after, total)
-            source, target = (_offset(builder, address, first, 64) for address in (weight, out))
+            source, target = (offset(builder, address, first, 64) for address in (weight, out))
             for word, total in enumerate(sums):
-                factor = _load(builder, _offset(builder, source, word, 64), lanes)
-                product = builder.fmul(builder.load(total), factor)
-                _store(builder, product, _offset(builder, target, word, 64), lanes)
+                product = builder.fmul(builder.load(total), load(builder, source, word, lanes))
+                store(builder, product, target, word, lanes)
 
         _for_tiles(builder, fan_in, tile)
         return context.get_dummy_value()
@@ -143,17 +155,15 @@ def _sum_row(typingctx, bits, mask_stride, count, left, right, sums, fan_in):
         bits, mask_stride, count, left, right, sums, fan_in = args
 
         def tile(first: Any, words: int, lanes: Any) -> None:
-            one, other = (_offset(builder, address, first, 64) for address in (left, right))
+            one, other = (offset(builder, address, first, 64) for address in (left, right))
             products = []
             for word in range(words):
-                x = _load(builder, _offset(builder, one, word, 64), lanes)
-                y = _load(builder, _offset(builder, other, word, 64), lanes)
+                x, y = (load(builder, address, word, lanes) for address in (one, other))
                 products.append(builder.fmul(x, y))
             with cgutils.for_range(builder, count) as loop:
                 row = _mask_row(builder, bits, first, words, builder.mul(loop.index, mask_stride))
-                place = _offset(builder, sums, loop.index, 64)
                 # Four independent sums hide the latency of the additions.
-                chains = [_load(builder, place), *[ZEROS] * min(3, words - 1)]
+                chains = [load(builder, sums, loop.index), *[ZEROS] * min(3, words - 1)]
                 for word, product in enumerate(products):
                     chain = word % len(chains)
                     added = builder.fadd(chains[chain], product)
@@ -162,7 +172,7 @@ def _sum_row(typingctx, bits, mask_stride, count, left, right, sums, fan_in):
                 total = chains[0]
                 for chain in chains[1:]:
                     total = builder.fadd(total, chain)
-                _store(builder, total, place)
+                store(builder, total, sums, loop.index)
 
         _for_tiles(builder, fan_in, tile)
         return context.get_dummy_value()
@@ -175,7 +185,7 @@ def _fold(typingctx, source, target):
     """target[0] = the sum of the 16 lanes at source; then sets these lanes to zero."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = _load(builder, args[0])
+        vector = load(builder, args[0])
         width = LANES
         while width > 1:
             width //= 2
@@ -183,17 +193,17 @@ def _fold(typingctx, source, target):
             order = ir.VectorType(_INDEX, LANES)(moved)
             vector = builder.fadd(vector, builder.shuffle_vector(vector, vector, order))
         lowest = builder.extract_element(vector, _INDEX(0))
-        builder.store(lowest, _pointer(builder, args[1], FLOAT))
-        _store(builder, ZEROS, args[0])
+        builder.store(lowest, pointer(builder, args[1], FLOAT))
+        store(builder, ZEROS, args[0])
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
 
 
-@compiled(types.void(*[types.int64] * 12))
+@compiled(types.void(*[types.int64] * 13))
 def mix_rows(
     bits, mask_stride, row_bytes, count, alpha, alpha_stride, unit_stride, weight, out, fan_in,
-    first, last,
+    _, first, last,
 ):  # fmt: skip
     """Mixes rows [first, last) of one layer; addresses and strides in bytes."""
     for row in range(first, last):
@@ -202,10 +212,10 @@ def mix_rows(
         _mix_row(packed, mask_stride, count, own, alpha_stride, weight + place, out + place, fan_in)
 
 
-@compiled(types.void(*[types.int64] * 14))
+@compiled(types.void(*[types.int64] * 13))
 def sum_rows(
-    bits, mask_stride, row_bytes, count, left, right, sums, out, mask_step, block_step, block_rows,
-    fan_in, first, last,
+    bits, mask_stride, row_bytes, count, left, right, sums, out, block_step, block_rows, fan_in,
+    first, last,
 ):  # fmt: skip
     """Sums rows [first, last), and writes the sums to out[block] after every `block_rows` rows.
 
@@ -217,4 +227,4 @@ def sum_rows(
         if (row + 1) % block_rows == 0 or row + 1 == last:
             target = out + row // block_rows * block_step
             for t in range(count):
-                _fold(sums + t * 64, target + t * mask_step)
+                _fold(sums + 64 * t, target + 4 * t)

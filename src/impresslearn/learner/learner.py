@@ -94,7 +94,7 @@ class ImpressLearner(ReadOnlySettings):
     - fold_after: batch norms use the statistics of the batch during this first fraction of the
       training steps. Then training folds the gathered running statistics into the tuned scales
       and shifts. 0 turns this off.
-    - max_bytes: the most bytes of a learned task. Training adjusts the price of bits to fit.
+    - max_bytes: the most bytes a learned task may take. Training adjusts the price of bits to fit.
     - staged: whether a task first learns a coded readout of the frozen network's features. With 60
       or more examples it then also changes the network, unless the held-out loss clearly rises.
     - progress: whether to show progress bars: True, False or "auto" (only on a terminal); or a
@@ -238,8 +238,8 @@ class ImpressLearner(ReadOnlySettings):
 
         The masks are named name, name/1, name/2, … The task predicts with the first mask.
 
-        - seeds: one integer per mask, all different. A mask depends only on its own seed, and on
-          the first mask's if that one gathers the norm statistics that all tasks share.
+        - seeds: one integer per mask, all different. A mask depends only on its own seed, but if
+          the first gathers norm statistics that all tasks share, all depend on the first seed too.
         - batched: as in `learn_tasks`. name, data, note: as in `learn_basis`.
         """
         numbers = range(check_integer("count", count, 1))
@@ -351,7 +351,7 @@ class ImpressLearner(ReadOnlySettings):
           "version" (add the task as the next version) or "skip".
 
         Returns the outcome by task name: "new", "version 2", "unchanged", "skipped", or the error
-        for which a task was not added. Such an error does not stop the other tasks.
+        if a task was not added. Such an error does not stop the other tasks.
         """
         return commit_encoded(self._store, tasks, on_conflict)
 

@@ -1,6 +1,6 @@
-"""Readouts of a learner's tasks, and tasks in two stages: a readout, then changes of the network.
+"""Readouts of a learner's tasks, and tasks in two stages: a readout, then changes to the network.
 
-The first stage fits a readout to the frozen network. The second stage trains changes of the network
+The first stage fits a readout to the frozen network. The second stage trains changes to the network
 (norms, biases, coefficients of masks) together with a temporary head. Then a readout of the changed
 network's features replaces the head, because it makes better use of the same bytes. The second
 stage is dropped if it is clearly worse on held-out examples. An update of a task keeps its stage.
@@ -108,7 +108,7 @@ class NewTask:
 
 
 def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
-    """The bytes of max_bytes that labels and profile leave for numbers; None without max_bytes."""
+    """The bytes left for numbers after labels and profile; None without max_bytes."""
     if max_bytes is None:
         return None
     examples, classes = task.data
@@ -151,7 +151,7 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
 def networks_of(
     store: Store, settings: LearnerSettings, projection: Projection | None = None
 ) -> tuple[int, bool]:
-    """The number of masks whose features readouts read, and whether they read the unmasked ones.
+    """How many masks' features readouts read, and whether they read the unmasked network's, too.
 
     A projection fixes both. Raises InputError for networks whose features a readout cannot use.
     """
@@ -205,8 +205,8 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
     """The form of raw inputs, for a task's history. The first task sets it for all later tasks.
 
     The keys are "pixels" (whether inputs are pixels), "columns" (names of a table's columns) and
-    "shape" (of inputs that the network flattens). Keys that are not known are missing. With a
-    preprocessing "pixels" is missing too; for prepared inputs "pixels" and "shape" are.
+    "shape" (of inputs that the network flattens). Values that are not known are left out;
+    so is "pixels" with a preprocessing, and so are "pixels" and "shape" for prepared inputs.
     """
     known, preprocessing, backbone = known_form(store), settings.preprocessing, store.backbone
     if known is not None:
@@ -247,8 +247,8 @@ def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarra
 class TaskReadout:
     """Learns the readout of one task and, for a task in stages, the changes of the network.
 
-    - problem: for a task in stages `Trainer.problem_of`, which sets up the training of changes.
-      None for a task that is only a readout, which may also read features under masks.
+    - problem: `Trainer.problem_of`, which sets up the training of changes, for a task in stages.
+      None for a task that is only a readout. Such a task may also read features under masks.
 
     Raises UnreadableFeaturesError as `features_of` does.
     """
@@ -270,7 +270,7 @@ class TaskReadout:
             # The components of one task suit other tasks almost as well as components of many.
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
-            # A projection makes the fit four times as slow: over `linear` only for wide inputs.
+            # A projection makes fits four times slower: over `linear` it pays only for wide inputs.
             wide = store.profiles_features and dimensions > FEWEST_PROJECTED
             wanted = staged or store.backbone.pretrained or wide
             if enough and store.adds_shared and wanted:
@@ -284,7 +284,7 @@ class TaskReadout:
         learned = self._with_readout(stage)
         weights, *_ = learned.numbers[-1]  # the readout comes last
         if self._task.replaced is None and stage.changes.parts and not weights.any():
-            # The changes leave no room for the readout of all examples: drop the changes.
+            # The changes leave no room for a readout fitted to all examples: drop the changes.
             return self._with_readout(self._frozen), None, evidence | {"stage": "readout"}
         return learned, stage.result, evidence
 

@@ -26,9 +26,9 @@ from impresslearn.inference.exhaustive import stopping
 logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 MOST_TOGETHER = 32  # requests in one pass of a thread; with more, the first would wait long
-# The event loop itself computes small requests, while they take less processor time than
-# QUICK_SECONDS on average, and no pass takes STALL_SECONDS, because it waits for the disk or a
-# lock. To hand small requests to a thread would take as long as to compute them.
+# The event loop itself computes small requests: handing them to a thread would take as long. But
+# threads take over while requests need QUICK_SECONDS of processor time on average, and after a pass
+# that took STALL_SECONDS, because it waited for the disk or a lock.
 QUICK_BYTES, QUICK_SECONDS, STALL_SECONDS = 16 * 1024, 0.003, 0.1
 YIELD_SECONDS = 0.005  # how long an inference lets predictions go first, at each check
 LOOK_SECONDS = 0.5  # how often a waiting request checks whether its client has disconnected
@@ -40,7 +40,7 @@ class BoundedPool:
 
     - threads: how many requests are computed at the same time.
     - waiting: how many requests may wait for a thread; further requests are answered 503 at once.
-    - idle: is set while the event loop computes nothing. Each time work asks `stopping`, it waits
+    - idle: is set while the event loop computes nothing. Each time work calls `stopping`, it waits
       until `idle` is set, for at most YIELD_SECONDS.
     """
 
@@ -80,7 +80,7 @@ class BoundedPool:
             future.cancel()  # if another thread gave the answer, or nobody waits for it
 
     def shutdown(self) -> None:
-        """Drops what waits; an inference that is running ends after its present task."""
+        """Drops waiting requests; a running inference ends after its current task."""
         self.ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -126,7 +126,7 @@ class Batches:
         self._waiting.append(waiting)
 
         def take() -> None:
-            stopping.set(self._pool.ended.is_set)  # one client's leaving must not stop it
+            stopping.set(self._pool.ended.is_set)  # a client that leaves must not stop it
             with self._taking:
                 count = min(len(self._waiting), MOST_TOGETHER)
                 taken = [self._waiting.popleft() for _ in range(count)]
@@ -147,7 +147,7 @@ class Batches:
         self._compute(taken)
         if time.perf_counter() - started > STALL_SECONDS:
             self._seconds = 10 * QUICK_SECONDS  # threads compute the next requests
-        # The loop calls it after the routes of these requests, which send the answers.
+        # The loop calls `_rest` after the routes of these requests, which send the answers.
         loop.call_soon(self._rest, quick)
 
     def _rest(self, quick: list[Any]) -> None:
@@ -164,7 +164,7 @@ class Batches:
         for result, (_, item, future) in zip(results, taken, strict=True):
             try:
                 future.set_result(self._alone(item) if result is None else result)
-            except StopIteration:  # no future takes it
+            except StopIteration:  # futures reject it
                 future.set_exception(RuntimeError("the network raised StopIteration"))
             except Exception as error:
                 future.set_exception(error)

@@ -4,7 +4,7 @@ A store is one SQLite database, in a file or in memory. Commits are atomic, and 
 changes a stored mask or a stored version of a task. A learned task is committed only if its outputs
 on up to 512 training inputs are finite. The masks are also kept in memory, as packed bits on the
 network's device. The *effective weights* of a task are those that the network computes with. A
-cache holds them for the tasks used last. A readout is a task with a linear head over the features
+cache holds them for recently used tasks. A readout is a task with a linear head over the features
 of one or more networks: the frozen network, and the network under each mask.
 """
 
@@ -60,7 +60,7 @@ class Store:
 
     - bank: the masks to start from; the database need not contain them yet. `catch_up` appends
       masks that only the database has.
-    - cache_bytes: memory for the effective weights of the tasks used last; default 80 MiB.
+    - cache_bytes: memory for the effective weights of recently used tasks; default 80 MiB.
     - database: by default a new database in memory.
     """
 
@@ -304,7 +304,7 @@ class Store:
                     if row is not None and row.same_numbers(versions[-1]):
                         return
                 first = len(bank)
-                # Encoding drawn masks is slow: a database in memory gets masks when it is saved.
+                # Encoding drawn masks is slow, so a database in memory gets them only when saved.
                 if in_file and (masks or first > self._written_masks):
                     self.write_masks(self.rows, masks)
                 if shared is not None:
