@@ -75,6 +75,7 @@ def test_every_norm_policy(tmp_path, norm, weights, precision):
     [
         lambda: il.adapt(ConvNet().double(), skip=["head.weight"], num_classes=3),
         lambda: Backbone(ConvNet(), num_classes=3, norm="shared"),
+        lambda: il.adapt(ConvNet().to(memory_format=torch.channels_last), num_classes=3),
     ],
 )
 def test_a_module_of_ones_own(tmp_path, make):

@@ -22,7 +22,7 @@ from torch import Tensor
 from impresslearn.checks import check_choice, check_number, clear_calls
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import Features, Inputs, even_parts, inputs_behind
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError, UnknownTaskError, warn_caller
 from impresslearn.inference.class_map import ClassMap
 from impresslearn.inference.exhaustive import KnownTask, Outputs, check_wanted, outputs_of_tasks
 from impresslearn.inference.feature_scores import FeatureProfile, FeatureSpace, frozen_features
@@ -148,7 +148,11 @@ def feature_evidence(
     names, foreign = [task.name for task in tasks], dict[str, Tensor]()
     known = {} if class_map is None else class_map.codes
     # An update may have added classes that the map does not have.
-    is_mapped = all(known.get(task.name, (0,))[0] == task.num_classes for task in tasks)
+    left_out = [t.name for t in tasks if known.get(t.name, (0,))[0] != t.num_classes]
+    is_mapped = not left_out
+    if known and left_out:
+        line = f"it lacks {len(left_out)} of {len(tasks)} tasks or their classes, as {left_out[0]!r}"
+        warn_caller(f"the class map is not used, because {line}; pass their data to tell_apart")
     profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
     if frozen is None or not (is_mapped or profiled):
         return FeatureEvidence(None, {}, foreign)
