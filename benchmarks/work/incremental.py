@@ -23,9 +23,8 @@ def tasks_of_single_inputs(
     Values: rows, one per method: method, class_il, task_il, task_accuracy and unknown of
     `class_incremental`; bytes that predict, and state_bytes, with those to learn on.
     """
-    backbone = load_backbone(settings, place)
     learner = ImpressLearner.from_preset(
-        backbone, settings["preset"], progress=False, **settings["learner"]
+        load_backbone(settings, place), settings["preset"], progress=False, **settings["learner"]
     )
     tasks = {}
     for number in settings["tasks"]:
@@ -37,14 +36,13 @@ def tasks_of_single_inputs(
         result = class_incremental(method, tasks).summary()
         sizes = {"bytes": method.bytes, "state_bytes": method.state_bytes}
         rows.append({"method": rival, **_known(result), **sizes})
-    for name, (train, _) in tasks.items():
-        learner.learn_task(name, train)
-    kept_bytes = sum(info.bytes for info in learner.tasks_.values()) + shared_bytes(learner)
     for setting in ("without a map", "with a class map"):
         if setting == "with a class map":
-            learner.tell_apart({name: train for name, (train, _) in tasks.items()})
-            kept_bytes += learner.class_map_.nbytes if learner.class_map_ else 0
+            for name, (train, _) in tasks.items():  # in turn, as the rivals learn
+                learner.tell_apart({name: train})
         result = class_incremental(learner, tasks).summary()
+        kept_bytes = sum(info.bytes for info in learner.tasks_.values()) + shared_bytes(learner)
+        kept_bytes += learner.class_map_.nbytes if learner.class_map_ else 0
         sizes = {"bytes": kept_bytes, "state_bytes": kept_bytes}
         rows.append({"method": "ImpressLearn", "setting": setting, **_known(result), **sizes})
     return Outcome({"rows": rows})

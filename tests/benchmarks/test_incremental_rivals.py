@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks.rivals.incremental import INCREMENTAL, RanPAC
+from benchmarks.rivals.incremental import INCREMENTAL, PENALTIES, RanPAC
+from benchmarks.work import incremental
 from sklearn.linear_model import Ridge
+from torch import nn
 
 import impresslearn as il
 from toys import blobs
@@ -35,8 +37,7 @@ def test_rivals_learn_classes_in_turn(name):
             if task not in method.tasks_:
                 method.learn_task(task, train)
             assert (method.predict(test.inputs, task) == test.labels).mean() > 0.9
-    result = il.class_incremental(method, tasks())
-    means = result.summary()
+    means = il.class_incremental(method, tasks()).summary()
     assert means["task_il"] >= means["class_il"] > 0.9
     assert method.bytes <= method.state_bytes
     expected = {"nearest_mean": 4 * 6 * 16, "ranpac": 4 * 6 * 400}
@@ -54,13 +55,35 @@ def test_heads_without_replay_forget_in_the_known_order():
 
 
 def test_ranpac_is_ridge_regression_of_random_features(monkeypatch):
-    monkeypatch.setattr("benchmarks.rivals.incremental.PENALTIES", np.array([0.01]))
+    assert np.log10(PENALTIES) == pytest.approx(range(-8, 9))  # as in the published code
+    monkeypatch.setattr("benchmarks.rivals.incremental.PENALTIES", [10.0])
     method = RanPAC(50)
     (train, test), _ = tasks().values()
     method.learn_task("a", train)
     random = method._random(train.inputs)
-    penalty = 0.01 * float((random @ random.T).trace()) / len(random)
     onehot = torch.eye(3)[np.unique(train.labels, return_inverse=True)[1]]
-    ridge = Ridge(penalty, fit_intercept=False).fit(random, onehot)
+    ridge = Ridge(10.0, fit_intercept=False).fit(random, onehot)
     expected = ridge.predict(method._random(test.inputs))
     assert method.scores(test.inputs).numpy() == pytest.approx(expected, abs=1e-3)
+
+
+def test_kept_examples_are_int8():
+    method = INCREMENTAL["der++"]()
+    for task, (train, _) in tasks().items():
+        method.learn_task(task, train)
+    levels = 127 * method.buffer[0] / method.buffer[0].abs().amax(dim=1, keepdim=True)
+    assert levels.numpy() == pytest.approx(levels.round().numpy(), abs=1e-3)
+    assert method.state_bytes == method.bytes + 240 * (17 + 6 + 16)
+
+
+def test_ours_learns_its_class_map_in_turn_like_the_rivals(monkeypatch):
+    learn, given = il.ImpressLearner.tell_apart, []
+    network = il.adapt(nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)))
+    stream = [(name, *parts) for name, parts in tasks().items()]
+    monkeypatch.setattr(incremental, "load_backbone", lambda *_: network)
+    monkeypatch.setattr(incremental, "load_task", lambda settings, _: stream[settings["task"]])
+    record = lambda self, data: given.append([*data]) or learn(self, data)  # noqa: E731
+    monkeypatch.setattr(il.ImpressLearner, "tell_apart", record)
+    settings = {"tasks": [0, 1], "preset": "few_labels", "learner": {}, "rivals": []}
+    incremental.tasks_of_single_inputs(settings, (), None)
+    assert given == [["a"], ["b"]]
