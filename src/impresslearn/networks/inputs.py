@@ -67,11 +67,8 @@ def training_examples(
     scaled = preprocessing is not None and preprocessing.normalises
     floats = backbone.input_dtype.is_floating_point and not backbone.pretrained
     if floats and not (scaled or any_scale) and (line := unusual_scale(examples)):
-        warn_caller(
-            f"{line}; a learner with preprocessing=il.Preprocessing.standardising(inputs) is "
-            "likely to learn them better",
-            InputScaleWarning,
-        )
+        line += "; a learner with preprocessing=il.Preprocessing.standardising(inputs) is likely to"
+        warn_caller(f"{line} learn them better", InputScaleWarning)
     if not backbone.checked:
         check_passes(backbone, inputs_behind(some_inputs(examples, PASSED)))
     return examples, classes
