@@ -295,6 +295,8 @@ def raw(values: Any) -> Tensor:
             return raw(torch.stack(list(values)))
         # Copies arrays whose memory torch cannot share, such as read-only ones.
         array = np.require(values, requirements=["C", "W"])
+        if array.dtype == np.longdouble:  # torch has no such type
+            array = array.astype(np.float64)
         if array.dtype.kind in "biufc":
             return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
         held = f" of {type(array.flat[0]).__name__.strip('_')}" if array.ndim and array.size else ""

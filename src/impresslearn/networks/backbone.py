@@ -2,8 +2,7 @@
 
 A backbone does not know about masks: callers pass the weights to compute with, such as W ⊙ mask.
 The forward pass never writes to the module. Each thread runs its own copy of the module's structure
-for each mode, and a pass may change the attributes of that copy. All copies share the module's
-tensors. Buffers that a module may write to are copied before each pass.
+for each mode; a pass may change its attributes. Copies share tensors, except buffers in a pass.
 """
 
 from __future__ import annotations
@@ -235,15 +234,16 @@ class Backbone(ReadOnlySettings):
         tensors.update(self.parameters_of(weights))
         for name in self._ties.keys() & tensors.keys():
             tensors.update(dict.fromkeys(self._ties[name], tensors[name]))
+        if self.spec is None:  # a user's module may change its inputs in place
+            inputs = inputs.clone()
         if not isinstance(inputs, Inputs):
             inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
-        # A user's module may change its inputs in place.
-        cast = dict((inputs.clone() if self.spec is None else inputs).items())
-        # JSON has 1 for 1.0 and True: integers and booleans get the kind that was seen first.
-        for key, _, kind in self.seen_inputs:
-            if key in cast and not cast[key].is_floating_point():
-                cast[key] = cast[key].to(getattr(torch, kind))
-        inputs = Inputs.from_items(cast)
+        else:  # JSON has 1 for 1.0 and True: integers and booleans get the kinds seen first
+            cast = dict(inputs.items())
+            for key, _, kind in self.seen_inputs:
+                if key in cast and not cast[key].is_floating_point():
+                    cast[key] = cast[key].to(getattr(torch, kind))
+            inputs = Inputs.from_items(cast)
         view = self._view(mode)
         # A user's module may change its attributes in a pass: restore them afterwards.
         kept = attributes_of(view) if self.spec is None and self._restores else []
