@@ -262,8 +262,7 @@ def raw(values: Any) -> Tensor:
     if several or (hasattr(values, "column_names") and hasattr(values, "with_format")):
         raise InputError(
             f"inputs must be one tensor, array or table without their labels, got {kind}; give one "
-            "column of a data set, as data['x'], or il.Prepared(data) to a network of several "
-            "inputs"
+            "column of a data set, as data['x'], or all rows of several inputs, as {'x': X, 'z': Z}"
         )
     if is_tensor and values.is_meta:
         raise InputError("inputs are a tensor on meta, which holds no values; give the real tensor")
