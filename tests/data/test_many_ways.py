@@ -99,6 +99,7 @@ LAST, TENSORS = torch.channels_last, torch.from_numpy(X)
 # Inputs of each kind; the labels are Y.
 INPUTS = {
     "int8": ("table", lambda _: X.astype(np.int8)),
+    "longdouble": ("table", lambda _: X.astype(np.longdouble)),
     "bool": ("bits", lambda _: X > 0),
     "memory-mapped": ("table", mapped),
     "objects": ("table", lambda _: X.astype(object)),

@@ -83,3 +83,11 @@ def test_several_inputs_are_evaluated_and_learned_side_by_side():
     given, labels = tasks["a"]
     del given["input_ids"]
     refused("does not take Inputs.*missing", learner.learn_task, "c", (given, labels))
+
+
+def test_the_first_task_fixes_the_kinds_of_several_inputs_which_json_loses():
+    _, backbone, data = parts("two", head="own")
+    learner = quick_learner(backbone, granularity="readout", precision="coded")
+    images, numbers = learner.learn_task("a", data()).prepare(data()[0]).tensors
+    whole, least = numbers.round(), il.Inputs(images, numbers.round().long())
+    assert torch.equal(learner.logits(least, "a"), learner.logits(il.Inputs(images, whole), "a"))

@@ -3,6 +3,7 @@
 import gc
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -165,6 +166,7 @@ ODD = {
     "folded": (with_norms, FOLDED, None),
     "no step": (lenet, {"task_recipe": Recipe(epochs=0)}, None),
     "augmented": (lenet, {}, drawing),
+    "by NumPy": (lenet, {}, lambda x, _: x * torch.from_numpy(np.random.rand(16)).float()),
     "fast": (lenet, FAST, None),
 }
 

@@ -48,7 +48,7 @@ def difference(found: Tensor, expected: Tensor) -> float:
 
 
 def differences(build: Build, module: nn.Module, inputs: Any, path: Path, head: str) -> dict:
-    """How far logits are apart that should be equal: of rows alone, kept, and exported."""
+    """How far logits are apart that should be equal: of rows alone, kept, again, and exported."""
     backbone = il.adapt(module, head=head)
     frozen = backbone.fingerprint()
     learner = il.ImpressLearner(backbone, task_recipe=RECIPE, progress=False).add_random_masks(2)
@@ -62,6 +62,9 @@ def differences(build: Build, module: nn.Module, inputs: Any, path: Path, head: 
     learner.save(path)
     loaded = il.load(path, module=build(), progress=False)
     found["loaded"] = difference(loaded.logits(inputs, "a"), logits)
+    again = il.ImpressLearner(backbone, task_recipe=RECIPE, progress=False).add_random_masks(2)
+    again.learn_task("a", (inputs, torch.arange(len(inputs)) % 2))
+    found["again"] = difference(again.logits(inputs, "a"), logits)
     given = several(inputs)
     exported = learner.export("a")(*given.arguments, **given.named)
     found["exported"] = difference(exported.detach(), logits)

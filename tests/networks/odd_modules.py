@@ -58,6 +58,11 @@ class Whole(Net):
         return self.function(self, x)
 
 
+class Both(Net):
+    def forward(self, x, y):
+        return self.head(self.body(x) * self.layers[0](y))
+
+
 def weight(*shape):
     return nn.Parameter(torch.randn(*shape) / 4)
 
@@ -142,7 +147,7 @@ class HeadFirst(nn.Module):
 def other_dtype(dtype):
     """The first layer computes in another dtype than the head."""
     body = nn.Linear(8, 16, dtype=dtype)
-    return Whole(lambda m, x: m.head(m.body(x.to(dtype)).relu().float()), body=body)
+    return Whole(lambda m, x: m.head(m.body(x.to(dtype)).abs().float()), body=body)
 
 
 DRAW = torch.Generator().manual_seed(0)
@@ -195,6 +200,7 @@ OF_ROWS = {
         lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * m.filter, n=16),
         filter=lambda: nn.Parameter(torch.randn(9, dtype=torch.complex64)),
     ),
+    "compiled in place": lambda: [module := Net(), module.body.compile(backend="eager")][0],
     "returns a dictionary without logits": kind_of(Returns, lambda y: {"out": y}),
     "returns squeezed logits": kind_of(Returns, lambda y: y.squeeze()),
     "a tuple in training": kind_of(Auxiliary, lambda y: (y, y)),
@@ -220,6 +226,7 @@ OF_ROWS = {
     ),
     "centred by its batch": net(lambda m, x: x - x.mean(0)),
     "noise of numpy": net(lambda m, x: x * torch.from_numpy(np.random.rand(*x.shape)).float()),
+    "noise of numpy in training": net(lambda m, x: x * np.random.rand() if m.training else x),
     "dropout that is always on": net(lambda m, x: F.dropout(x, 0.5)),
     "changes its input in place": ChangesItsInput,
     "one output": rows(lambda: nn.Linear(16, 1)),
@@ -229,6 +236,7 @@ OF_ROWS = {
     "a frozen body": net(body=lambda: nn.Linear(8, 16).requires_grad_(False)),
     "a float64 layer": lambda: other_dtype(torch.float64),
     "a bfloat16 layer": lambda: other_dtype(torch.bfloat16),
+    "a complex64 layer": lambda: other_dtype(torch.complex64),
     "a parameter of size 0": net(lambda m, x: x + m.prompt.sum(0), prompt=lambda: weight(0, 16)),
     "a body under inference_mode": kind_of(
         Whole, lambda m, x: m.head(torch.inference_mode()(m.body)(x).clone().relu())
@@ -257,6 +265,7 @@ OF_OTHERS = {
         kind_of(Whole, lambda m, pair: Net.forward(m, pair[0] + pair[1])),
         il.Inputs(ROWS, ROWS[:, :1]),
     ),
+    "two inputs": (kind_of(Both, layers=lambda: [nn.Linear(8, 16)]), il.Inputs(ROWS, ROWS)),
     "LSTM over packed sequences": (
         kind_of(TextNet, packed, 16, rnn=lambda: nn.LSTM(8, 16, batch_first=True), middle=linear),
         PADDED,

@@ -180,11 +180,11 @@ def test_masks_of_every_origin(tmp_path):
     refused("plain JSON values", learner.save, tmp_path / "b.impress")
 
 
-@pytest.mark.parametrize("head", ["shared", "own"])
-def test_a_module_with_the_same_tensors_that_computes_something_else_is_refused(tmp_path, head):
+@pytest.mark.parametrize(("head", "dtype"), [("shared", torch.float32), ("own", torch.bfloat16)])
+def test_a_module_of_equal_tensors_that_computes_something_else_is_refused(tmp_path, head, dtype):
     def module(activation):
         torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(FEATURES, 8), activation, nn.Linear(8, 3))
+        return nn.Sequential(nn.Linear(FEATURES, 8), activation, nn.Linear(8, 3)).to(dtype)
 
     path = tmp_path / "a.impress"
     backbone = il.adapt(module(nn.ReLU()), input_shape=(FEATURES,), head=head)

@@ -4,7 +4,6 @@ Data that fit in memory are read once and held. Data that do not fit are streame
 of a `Dataset` that applies random transforms: holding them would repeat the first random draw.
 """
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from impresslearn.data.examples import (
     Examples,
     StreamedExamples,
     drawing,
+    draws,
     raw,
     to_tensor_and_dtype_kind,
 )
@@ -53,8 +53,7 @@ def as_examples(
     - `memory_limit`: the most bytes of inputs, as float32, that are held in memory; default 4 GiB.
       A data set with random transforms is streamed whatever its size.
     - `workers`: the number of processes that read streamed data; default 2.
-    - `layout`: gives the size and shape of images, and the columns of tables. None (the default)
-      leaves them as they are.
+    - `layout`: gives the size and shape of images, and the columns of tables; by default unchanged.
     """
     if layout is not None:
         check_kind("preprocessing", layout, Preprocessing)
@@ -148,7 +147,7 @@ def pair(inputs: Any, labels: Any, layout: Preprocessing | None = None) -> Examp
     known = label_array(labels)
     if len(values) != len(known):
         line = f"{len(values)} inputs came with {len(known)} labels; every input needs one label"
-        raise InputError(line)
+        raise InputError(line + "; several inputs are il.Inputs(a, b)" * isinstance(inputs, tuple))
     if not len(known):
         raise InputError(NO_EXAMPLE)
     return Examples(values, known, None, pixels, integers, names_of(inputs))
@@ -239,16 +238,11 @@ def _form_of(value: Tensor) -> tuple[Any, ...]:
 def _draws_at_random(items: _Items) -> bool:
     """Whether 16 items differ when they are read again, or reading draws from global generators."""
     with drawing(0):
-        untouched = _draws()
+        untouched = draws()
     with drawing(0):
         for index in np.linspace(0, len(items) - 1, 16).astype(int):
             value, _ = items[int(index)]
             value = value.clone()  # the second reading may use the same memory
             if not torch.equal(value, items[int(index)][0]):
                 return True
-        return _draws() != untouched
-
-
-def _draws() -> tuple[float, ...]:
-    """The next number of each global generator."""
-    return float(torch.rand((), device="cpu")), float(np.random.random()), random.random()
+        return draws() != untouched

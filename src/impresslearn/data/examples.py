@@ -31,8 +31,7 @@ class Inputs:
     You can index, split and move `Inputs` like one tensor. It is unpacked into arguments only when
     the network is called. A dictionary of named tensors is accepted wherever `Inputs` is.
 
-    - `tensors`: arguments in order, each (n, ...) with one row per example, as in
-      `Inputs(images, ages)`.
+    - `tensors`: arguments in order, each (n, ...) for n examples, as in `Inputs(images, ages)`.
     - `named`: arguments by name, as in `Inputs(input_ids=ids, attention_mask=mask)`.
     """
 
@@ -58,12 +57,16 @@ class Inputs:
         """Pairs (position or name, tensor), one per argument."""
         return iter(self._tensors.items())
 
+    @classmethod
+    def from_items(cls, tensors: Mapping[int | str, Tensor]) -> Inputs:
+        """Inputs from tensors by position or name."""
+        made = Inputs()
+        made._tensors.update(tensors)
+        return made
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
         """The same arguments, with a function applied to each tensor."""
-        made = Inputs()
-        for name, tensor in self.items():
-            made._tensors[name] = function(tensor)
-        return made
+        return Inputs.from_items({name: function(tensor) for name, tensor in self.items()})
 
     def clone(self) -> Inputs:
         """The same arguments with a copy of each tensor."""
@@ -172,8 +175,7 @@ class Examples:
 
     - `inputs`: (n, ...) floating point, or several tensors.
     - `labels`: (n,) array of integers or strings.
-    - `augment`: a function of (batch, generator), applied to training batches only. It must take
-      all its random numbers from this generator. None by default.
+    - `augment`: a function of (batch, generator), for training batches only, which draws from it.
     - `pixels`: whether the inputs were uint8 before they were scaled to [0, 1].
     - `integers`: whether the inputs were integers of another type before.
     - `columns`: the names of the inputs' columns; empty if they have none.
@@ -260,8 +262,7 @@ def raw(values: Any) -> Tensor:
     if several or (hasattr(values, "column_names") and hasattr(values, "with_format")):
         raise InputError(
             f"inputs must be one tensor, array or table without their labels, got {kind}; give one "
-            "column of a data set, as data['x'], or il.Prepared(data) to a network of several "
-            "inputs"
+            "column of a data set, as data['x'], or all rows of several inputs, as {'x': X, 'z': Z}"
         )
     if is_tensor and values.is_meta:
         raise InputError("inputs are a tensor on meta, which holds no values; give the real tensor")
@@ -291,9 +292,10 @@ def raw(values: Any) -> Tensor:
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             return raw(torch.stack(list(values)))
-        # torch can share memory only with contiguous, writable arrays. Other arrays are copied, and
-        # so are arrays of another byte order.
+        # Copies arrays whose memory torch cannot share, such as read-only ones.
         array = np.require(values, requirements=["C", "W"])
+        if array.dtype == np.longdouble:  # torch has no such type
+            array = array.astype(np.float64)
         if array.dtype.kind in "biufc":
             return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
         held = f" of {type(array.flat[0]).__name__.strip('_')}" if array.ndim and array.size else ""
@@ -451,6 +453,11 @@ def drawing(seed: int) -> Iterator[None]:
         torch.default_generator.set_state(saved[0])
         np.random.set_state(saved[1])
         random.setstate(saved[2])
+
+
+def draws() -> tuple[float, ...]:
+    """The next number of each global generator."""
+    return float(torch.rand((), device="cpu")), float(np.random.random()), random.random()
 
 
 def data_fingerprint(examples: Examples | StreamedExamples) -> str:

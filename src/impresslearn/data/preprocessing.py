@@ -64,17 +64,13 @@ class Preprocessing:
       removed; (h, w, c) becomes (c, h, w). None (default) leaves inputs as they are.
     - `mean`, `std`: at the end, mean is subtracted and the result divided by std. Each is one
       number, or one per channel (per column of flat inputs). 0 and 1 by default.
-    - `size`: image files are resized so that the shorter side has this number of pixels, and
-      cropped to the centre square. None by default.
+    - `size`: image files are resized to this shorter side, and cropped to the centre square.
     - `pixels`: True for pixels: integers from 0 to 255, which are scaled to [0, 1], or floats in
       [0, 1]. False for other numbers; uint8 is then refused. None (default) scales only uint8.
-    - `columns`: names of a table's columns in the order of the inputs. DataFrames and files with
-      these names may have them in any order. None by default.
+    - `columns`: a table's columns in the order of the inputs. Later tables may have another order.
     - `tokenizer`: for text: the path of a tokenizer.json, its content or a `tokenizers.Tokenizer`.
-      Inputs are then a list or column of sentences, which become the network's arguments
-      `input_ids` and `attention_mask`. None by default.
-    - `max_length`: the most tokens of a sentence; the rest is cut. By default the tokenizer's own
-      limit, or else 512.
+      Sentences in a list or column become the arguments `input_ids` and `attention_mask`.
+    - `max_length`: the most tokens of a sentence (cut); by default the tokenizer's, or 512.
 
     Raises InputError for sizes out of range, numbers that are not finite, and a std below 1e-30.
     """
@@ -119,11 +115,9 @@ class Preprocessing:
         If columns (or channels) differ in scale, each gets its own mean and standard deviation.
 
         - `data`: inputs (n, ...) or `Examples`.
-        - `settings`: shape, size, pixels, columns. By default `pixels` is True for uint8, and
-          `columns` are the names of a table.
+        - `settings`: shape, size, pixels (by default if uint8), columns (by default a table's).
 
-        Raises InputError if all inputs are equal, if a column varies too little around its mean for
-        float32, and for streamed data.
+        Raises InputError for streamed data, equal inputs, and columns too constant for float32.
         """
         if isinstance(data, StreamedExamples):
             raise InputError(
@@ -351,10 +345,11 @@ def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
     numbers = values if isinstance(values, tuple) else (values,)
     if len(numbers) > 1 and (inputs.dim() < 2 or len(numbers) != inputs.shape[1]):
         kind = "channels" if inputs.dim() > 2 else "columns"
-        raise InputError(
-            f"{name} has {len(numbers)} numbers, one per {kind[:-1]}, but inputs have the shape "
-            f"{tuple(inputs.shape[1:])}; give one number, or one for each of the {kind}"
-        )
+        hint = f"give one number, or one for each of the {kind}"
+        if inputs.dim() == 4 and len(numbers) == inputs.shape[3]:
+            hint = "channels come first: inputs.permute(0, 3, 1, 2)"
+        line = f"{name} has {len(numbers)} numbers, one per {kind[:-1]}, but inputs have the shape"
+        raise InputError(f"{line} {tuple(inputs.shape[1:])}; {hint}")
     made = torch.tensor(numbers, dtype=inputs.dtype, device=inputs.device)
     return made.view(-1, *[1] * max(0, inputs.dim() - 2))
 

@@ -2,8 +2,7 @@
 
 A backbone does not know about masks: callers pass the weights to compute with, such as W ⊙ mask.
 The forward pass never writes to the module. Each thread runs its own copy of the module's structure
-for each mode, and a pass may change the attributes of that copy. All copies share the module's
-tensors. Buffers that a module may write to are copied before each pass.
+for each mode; a pass may change its attributes. Copies share tensors, except buffers in a pass.
 """
 
 from __future__ import annotations
@@ -106,8 +105,8 @@ class Backbone(ReadOnlySettings):
         every = layers.maskable_layers(module, skip, include)
         self.layers = tuple(layer for layer in every if layer.name not in self._head_shapes)
         self.vocabulary = layers.vocabulary_of(module)
-        self.checked = False  # `check_passes` sets it, and seen_shape if inputs are one tensor
-        self.seen_shape: Sequence[int] | None = None
+        self.checked = False  # `check_passes` sets it, and the name, shape and dtype of each input
+        self.seen_inputs: Sequence[tuple[int | str, Sequence[int], str]] = ()
         self._restores = True
         # The initial bias of a task's own head; 1 before a ReLU, which has no gradient at 0.
         self.head_bias = 0.0
@@ -149,8 +148,8 @@ class Backbone(ReadOnlySettings):
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """The dtype of inputs: by default the dtype of the weights, or int64 for token ids."""
-        return self._input_dtype or self.dtype
+        """The dtype of inputs: by default the real dtype of the weights, or int64 for token ids."""
+        return self._input_dtype or self.dtype.to_real()
 
     @property
     def num_parameters(self) -> int:
@@ -207,8 +206,7 @@ class Backbone(ReadOnlySettings):
         """Logits (n, num_classes) of the network with these weights.
 
         - `weights`: layer name -> weights to compute with; other layers keep their frozen weights.
-          A task's own head, with one row per class, and changed `small_parameters` are passed here
-          too, by parameter name.
+          By parameter name also a task's own head (a row per class) and `small_parameters`.
         - `inputs`: (n, ...), or several tensors.
         - `statistics`: all running statistics by buffer name; by default `initial_statistics`.
         - `mode`: whether dropout is on, and which statistics batch norm uses:
@@ -240,6 +238,12 @@ class Backbone(ReadOnlySettings):
             inputs = inputs.clone()
         if not isinstance(inputs, Inputs):
             inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
+        else:  # JSON has 1 for 1.0 and True: integers and booleans get the kinds seen first
+            cast = dict(inputs.items())
+            for key, _, kind in self.seen_inputs:
+                if key in cast and not cast[key].is_floating_point():
+                    cast[key] = cast[key].to(getattr(torch, kind))
+            inputs = Inputs.from_items(cast)
         view = self._view(mode)
         # A user's module may change its attributes in a pass: restore them afterwards.
         kept = attributes_of(view) if self.spec is None and self._restores else []

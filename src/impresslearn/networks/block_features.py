@@ -39,8 +39,7 @@ class BlockFeatures(nn.Module):
       `nn.ModuleList`, if the member holds several layers with weights.
 
     Means leave out padding if an input is named `attention_mask`. Raises InputError for a network
-    without blocks, an unknown name, a block that is not called or gives no batch (n, ...), and for
-    networks that `adapt` or learning would reject.
+    without blocks or that `adapt` refuses, an unknown name, and a block without a batch (n, ...).
 
     Source: Head2Toe (Evci et al. 2022), without selecting features as it does.
     """
@@ -169,8 +168,7 @@ def _members(
 def _record(second: set[bool], sizes: set[int], block: nn.Module, _: Any, output: Any) -> None:
     """A hook that adds the block and its mean output (n, f), of length 1, to the current pass.
 
-    - second: for each layer with weights, True if channels are dimension 1 and False if they are
-      last.
+    - second: whether channels are dimension 1 (True) or last (False), of layers with weights.
     - sizes: the lengths of the block's norms and biases.
     """
     if (running := _pass.get(None)) is None:  # not in a pass of `BlockFeatures`

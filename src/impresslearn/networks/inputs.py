@@ -67,11 +67,8 @@ def training_examples(
     scaled = preprocessing is not None and preprocessing.normalises
     floats = backbone.input_dtype.is_floating_point and not backbone.pretrained
     if floats and not (scaled or any_scale) and (line := unusual_scale(examples)):
-        warn_caller(
-            f"{line}; a learner with preprocessing=il.Preprocessing.standardising(inputs) is "
-            "likely to learn them better",
-            InputScaleWarning,
-        )
+        line += "; a learner with preprocessing=il.Preprocessing.standardising(inputs) is likely to"
+        warn_caller(f"{line} learn them better", InputScaleWarning)
     if not backbone.checked:
         check_passes(backbone, inputs_behind(some_inputs(examples, PASSED)))
     return examples, classes
@@ -82,8 +79,7 @@ def training_examples(
 def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     """Raises InputError for a network with which a task could not be learned or repeated.
 
-    Such a network changes in a pass, its rows depend on one another, or its outputs are not the
-    logits of its head.
+    A pass changes it, its rows depend on one another, or its outputs are not its head's logits.
     """
     inputs = inputs.to(backbone.device, backbone.input_dtype)
     name, probe = backbone.name, copy.deepcopy(backbone)  # passes change only the copy
@@ -127,8 +123,9 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
         raise InputError(f"{line}; adapt a network that returns logits, without its last function")
     if backbone.own_head is not None:
         _check_head(backbone, inputs)
-    seen = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None
-    vars(backbone).update(checked=True, seen_shape=seen)
+    every = (inputs if isinstance(inputs, Inputs) else Inputs(inputs)).items()
+    seen = [(key, [*each.shape[1:]], str(each.dtype).removeprefix("torch.")) for key, each in every]
+    vars(backbone).update(checked=True, seen_inputs=seen)
 
 
 def _trained(

@@ -2,8 +2,7 @@
 
 A layer is a matrix of weights with one row per output unit. It may differ from the parameter: the
 packed projections of `nn.MultiheadAttention` are one parameter but three layers, and GPT-2's
-`Conv1D` has its units in columns. A head is the last layer. Small parameters are the scales and
-shifts of norms, and biases.
+`Conv1D` has its units in columns. A head is the last layer. Small parameters: biases and norms.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ TUNED: tuple[TunedKind, ...] = get_args(TunedKind)  # the kinds of small paramet
 class MaskableLayer:
     """Weights that masks cover: a whole parameter, a third of one, or a transposed one.
 
-    - `name`: the parameter's qualified name, such as "0.weight"; for a third of it followed by
-      ".q", ".k" or ".v".
+    - `name`: the parameter's qualified name, such as "0.weight"; thirds end in ".q", ".k" or ".v".
     - `shape`: (units, fan-in dimensions ...).
     - `part`: "" for a whole parameter; "q", "k" or "v" for a third; or "transposed".
     """
@@ -119,8 +117,7 @@ def maskable_layers(
     """The weights of linear, convolution and attention layers, in module order.
 
     Biases, norms, transposed convolutions, recurrent layers and computed weights are never masked.
-    `skip` and `include` are as in `adapt`. Raises InputError if no layer is left, and for a name
-    that matches no weight.
+    `skip`, `include`: as in `adapt`. Raises InputError if no layer is left or a name matches none.
     """
     layers = candidates(module)
     chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
@@ -195,8 +192,7 @@ class HeadLayer:
     """The last layer of a network, which every task replaces by its own.
 
     - `name`: the name of its weight.
-    - `shapes`: name -> shape of its weight and, if it has one, its bias. The first dimension, the
-      number of classes, is left out.
+    - `shapes`: name -> shape of its weight and bias (if any), without the number of classes.
     """
 
     name: str
@@ -243,8 +239,7 @@ SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
 
 def small_parameters(module: nn.Module, head: HeadLayer | None) -> SmallGroups:
     """The scales of norms, the shifts of norms, and other biases without the head's, by kind."""
-    # Each kind is one group for all layers, so that a rounding step is stored once and not once
-    # per layer.
+    # Each kind is one group for all layers, because a group stores one rounding step.
     scales, shifts, biases = (list[SmallParameter]() for _ in range(3))
     seen: set[int] = set()
     for prefix, layer in module.named_modules():
@@ -271,7 +266,7 @@ def _unit(layer: nn.Module) -> float:
         weight = layer._parameters.get(word) if weight is None else weight
     if weight is None or weight.is_meta or not weight.any():
         return 1.0
-    size = float(weight.detach().cpu().double().square().mean().sqrt())
+    size = float(weight.detach().cpu().abs().double().square().mean().sqrt())
     if is_norm(layer):
         return size
     fan_in = len(weight) if units_in_columns(layer) else prod(weight.shape[1:])

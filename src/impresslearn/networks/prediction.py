@@ -73,8 +73,7 @@ class TaskView:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
         Inputs run in parts of at most BATCH. The parts are as even as possible, because under the
-        norm policy "batch" the inputs of one part affect one another. Raises InputError for logits
-        that are not finite.
+        norm policy "batch" the inputs of one part affect one another. InputError if not finite.
         """
         return finite(self.outputs(backbone, inputs))
 

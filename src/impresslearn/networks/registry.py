@@ -61,8 +61,7 @@ def register_backbone(name: str) -> Callable[[Builder], Builder]:
     norms follow the `norm` of `create_backbone`, by default "per_task". A builder with a parameter
     `norm` makes its norm layers itself, with `networks.norms.make_norm`.
 
-    Raises InputError for a name that is taken, and if settings have the name of an argument of
-    `create_backbone`.
+    Raises InputError for a name that is taken, and for settings named as in `create_backbone`.
     """
     if name in _builders:
         raise InputError(f"a backbone named {name!r} is registered already; choose another name")
@@ -183,10 +182,8 @@ def adapt(
     transformers. `backbone.layers` lists the layers that masks cover.
 
     - `module`: masks cover its linear layers, convolutions and attention. They cover an embedding,
-      or a layer that shares its weight, only if it is in `include`. They never cover other
-      parameters, or weights that are computed from parameters.
-    - `num_classes`: the number of outputs of a shared head; by default the units of the module's
-      last layer. Own heads need no number.
+      or a layer that shares its weight, only if it is in `include`. They never cover computed ones.
+    - `num_classes`: the outputs of a shared head; by default the last layer's. Own heads need none.
     - `norm`: what tasks do with batch norm: "shared" (the module's running statistics, frozen; if
       the module has gathered none, the statistics of the first task learned), "per_task" (each
       task's own, starting there) or "batch". A module without batch norm gets "none".
@@ -199,8 +196,7 @@ def adapt(
     - `head`: "own" (default) gives every task its own last layer, with one output per class;
       "shared" masks the module's last layer like the others.
 
-    Raises InputError if the module cannot be copied or masked, its last layer cannot be replaced,
-    or its parameters are not finite, and for bad settings.
+    Raises InputError for bad settings, and unless the module can be copied, masked and given heads.
     """
     module = unwrapped(module)
     maskable_layers(module, skip, include)  # finds bad names before anything is copied
@@ -235,7 +231,8 @@ def copied(module: nn.Module) -> nn.Module:
     for name, owner in module.named_modules():
         where = f"{name} of {kind}" if name else kind
         hooks = (*owner._forward_pre_hooks.values(), *owner._forward_hooks.values())
-        for key, value in (*vars(owner).items(), *enumerate(hooks)):
+        attributes = {**vars(owner), "_compiled_call_impl": None}  # no copy keeps what is compiled
+        for key, value in (*attributes.items(), *enumerate(hooks)):
             if isinstance(value, torch.Tensor) and not value.is_leaf:
                 line = f"{kind} cannot be copied: {key} of {where} was computed with gradients"
                 hint = "detach it, or compute weights by torch.nn.utils.parametrizations"

@@ -2,12 +2,12 @@
 
 A file holds numbers and JSON, never code. So a registered network is rebuilt from its settings; for
 any other, the caller passes a module of the same structure. The store keeps the weights, one
-safetensors record per tensor, or on request only the seed. In both cases the fingerprint of the
-rebuilt network must equal the fingerprint in the store.
+safetensors record per tensor, or only the seed. The rebuilt network must have its fingerprint.
 """
 
+import copy
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import prod
 from typing import Any
@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from impresslearn.data import Inputs
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, create_backbone, list_backbones
 from impresslearn.networks.layers import candidates, unwrapped
@@ -31,8 +32,7 @@ TOLERANCE = 0.02  # the largest difference of probed logits, as a share of the l
 def describe(backbone: Backbone) -> dict[str, Any]:
     """All that is needed to rebuild the network, except its weights, as plain values.
 
-    Its key "probe" has some logits of a user's module. They reveal another module that has the same
-    tensors but, for example, other activations.
+    Its key "probe" has some logits of a user's module, which reveal other activations, for example.
     """
     plain: dict[str, Any] = {
         "name": backbone.name,
@@ -51,8 +51,8 @@ def describe(backbone: Backbone) -> dict[str, Any]:
         plain["input_dtype"] = str(backbone.input_dtype).removeprefix("torch.")
     if backbone.logits_reader is not None:
         plain["logits"] = backbone.logits_reader.__name__
-    if backbone.spec is None and (probe := _probe(backbone)) is not None:
-        plain["probe"], plain["seen_shape"] = probe, backbone.seen_shape
+    if backbone.spec is None:
+        plain |= {"probe": _probe(backbone), "seen_inputs": backbone.seen_inputs}
     return plain
 
 
@@ -104,11 +104,12 @@ def _rebuilt(
     else:
         backbone = create_backbone(**spec)
         backbone.module.to(getattr(torch, description["dtype"]))
-    input_dtype = description.get("input_dtype")
+    kind = description.get("input_dtype", description["dtype"])
+    shape = description.get("seen_shape")  # in older stores, of one tensor
     vars(backbone).update(
         pretrained=description["pretrained"],
-        _input_dtype=None if input_dtype is None else getattr(torch, input_dtype),
-        seen_shape=description.get("seen_shape"),
+        _input_dtype=getattr(torch, kind) if "input_dtype" in description else None,
+        seen_inputs=description.get("seen_inputs", () if shape is None else [(0, shape, kind)]),
         logits_reader=READERS.get(description.get("logits")),
     )
     _fill(backbone, database)
@@ -176,19 +177,29 @@ def _fill(backbone: Backbone, database: Database) -> None:
 def _probe(backbone: Backbone) -> list[float] | None:
     """Some logits of the frozen network for two fixed inputs.
 
-    None if the network takes no such inputs or draws random numbers, and in half precision, where
-    processors differ too much.
+    None if the network takes no such inputs or draws random numbers. A network in half precision
+    is copied to float32, where processors differ less; None if it is too large for that.
     """
-    sizes = backbone.input_shape if backbone.seen_shape is None else backbone.seen_shape
-    if sizes is None or backbone.dtype not in (torch.float32, torch.float64):
-        return None
-    shape = (2, *(size or PROBED_SIZE for size in sizes))
-    if prod(shape) > LARGEST_PROBE:
-        return None
-    values = torch.from_numpy(standard_normals(prod(shape), 0, 0)).reshape(shape)
-    if not backbone.input_dtype.is_floating_point:  # ids
-        values = values.abs().round()
-    inputs = values.to(backbone.device, backbone.input_dtype)
+    if backbone.dtype in (torch.float16, torch.bfloat16):
+        if backbone.num_parameters > 2**26:
+            return None
+        backbone = copy.deepcopy(backbone)
+        backbone.module.float()
+        backbone._link()
+    forms: Sequence[Any] = backbone.seen_inputs or [(0, backbone.input_shape, "")]
+    several = len(forms) > 1 or isinstance(forms[0][0], str)
+    made = {}
+    for name, sizes, kind in forms:
+        shape = (2, *(size or PROBED_SIZE for size in sizes or ()))
+        if sizes is None or prod(shape) > LARGEST_PROBE:
+            return None
+        values = torch.from_numpy(standard_normals(prod(shape), 0, 0)).reshape(shape)
+        dtype = getattr(torch, kind) if several else backbone.input_dtype
+        if not dtype.is_floating_point:  # ids; among several inputs also masks and types of tokens
+            values = torch.ones_like(values) if several else values.abs().round()
+        made[name] = values.to(dtype)
+    inputs = Inputs.from_items(made) if several else made[0]
+    inputs = inputs.to(backbone.device, backbone.input_dtype)
     try:
         with torch.no_grad():
             logits = backbone.forward({}, inputs).double().cpu()

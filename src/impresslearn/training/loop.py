@@ -21,6 +21,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from impresslearn.checks import check_choice, check_integer, check_number, clear_calls, torch_seed
 from impresslearn.data import BatchSource, Inputs
+from impresslearn.data.examples import drawing
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError, warn_caller
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TrainingPhase, Weights
@@ -133,8 +134,8 @@ def fit(
 ) -> FitResult:
     """Minimises `loss(inputs, targets)`, or the sum of several losses, over `parameters` in place.
 
-    - seed: seed of the order of batches, the augmentation and, on the CPU, dropout. torch's global
-      random state is restored afterwards.
+    - seed: seed of the order of batches, the augmentation and, on the CPU, what the network draws
+      from torch, NumPy or Python, as for dropout. Global random states are restored afterwards.
     - progress: advances once per step, and logs the loss and the learning rate.
 
     Raises TrainingError when the loss or a parameter becomes NaN or infinite.
@@ -146,8 +147,7 @@ def fit(
     optimizer, advice = _optimizer(parameters, recipe), f"lower the learning rate {recipe.lr}"
     window = min(total, recipe.steps_per_epoch(len(source)))
     recent: list[Tensor] = []
-    with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
-        torch.default_generator.manual_seed(torch_seed(seed))
+    with drawing(torch_seed(seed)), progress.track(total) as advance:
         batches = islice(endless_batches(source, recipe, generator), total)
         for step, (inputs, targets) in enumerate(batches):
             rate = _rate(step, total, recipe, len(source))
@@ -185,8 +185,7 @@ class Trainable:
     - result: returns the task's final numbers.
     - fold: called with gathered norm statistics and the task's frozen ones. Changes the parameters
       so that the network computes the same with the frozen statistics.
-    - quantized: the `QuantizedParameters` that hold some of the leaves, or None. Tasks that train
-      together join these objects.
+    - quantized: the `QuantizedParameters` that hold some of the leaves, or None.
     """
 
     parameters: Sequence[Tensor]
