@@ -169,7 +169,7 @@ class ImpressLearner(ReadOnlySettings):
         return learner
 
     def __repr__(self) -> str:
-        return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"
+        return f"{type(self).__name__}({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"
 
     def _repr_html_(self) -> str:
         return f"<p>{self.backbone!r}<br>{self.bank_!r}</p>{self.tasks_._repr_html_()}"
