@@ -29,7 +29,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from impresslearn import __version__
 from impresslearn.checks import check_integer, clear_calls
 from impresslearn.data import Inputs, Prepared
-from impresslearn.data.text import shown_settings
+from impresslearn.data.preprocessing import shown_settings
 from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
 from impresslearn.files import reason_of
 from impresslearn.inference.task_inference import check_task_names
