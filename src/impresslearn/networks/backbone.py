@@ -117,7 +117,7 @@ class Backbone(ReadOnlySettings):
         self.logits_reader: Callable[[Any, str], Any] | None = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
-        kept_by = norms.POLICIES[norm].kept_by
+        _, kept_by = norms.POLICIES[norm]
         if self._statistics and kept_by is None:
             name = self._statistics[0]
             raise InputError(f"norm {norm!r} keeps no running statistics, but {name} is one")
