@@ -1,9 +1,4 @@
-"""Exports one task: as a module, or as an .onnx file that computes its logits.
-
-The module is the network with the task's weights and norm statistics. `ExportedTask` also prepares
-and flattens inputs, and cuts the logits to the task's classes. So a file that is traced from it
-does the same.
-"""
+"""Exports one task: as a module, or as an .onnx file that is traced from the module."""
 
 import copy
 import json

@@ -202,12 +202,6 @@ class MaskBank:
         moved._storage = [bits[: len(self)].to(device) for bits in self._storage]
         return moved
 
-    def trained_with(self, backbone: Backbone) -> MaskBank:
-        """This bank, after setting `trained_on` to the backbone if it has trained masks."""
-        if self.trained_on is None and any(info.source == "edge_popup" for info in self._infos):
-            self.trained_on = backbone.fingerprint(backbone.weights)
-        return self
-
     def check_network(self, backbone: Backbone) -> None:
         """Raises InputError if the network has other layers, or other weights than `trained_on`."""
         if self.layers != backbone.layers:
