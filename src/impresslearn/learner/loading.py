@@ -38,14 +38,8 @@ def create_learner(
 
     - shape: the shape of one input, without the batch.
     - classes: the number of outputs of the network.
-    - preset: a name of `list_presets`.
-    - backbone: a network, or a name of `list_backbones`; by default a LeNet-300-100.
     - network: settings of `create_backbone`, which override those from shape and preset.
-    - preprocessing: as in `ImpressLearner`; for a flat network it gets this shape if it has none.
-    - seed: seed of the network and the learner.
-    - settings: further settings of the learner.
-
-    Raises as `create_backbone` and `ImpressLearner.from_preset` do.
+    - preprocessing: for a flat network it gets this shape if it has none.
     """
     chosen = find_preset(preset)
     if not isinstance(backbone, Backbone):

@@ -97,10 +97,7 @@ def draw_masks(
 ) -> list[PackedMask]:
     """Draws masks for a bank, named source-0, source-1, …, without adding them.
 
-    Numbers continue after the bank's masks from the same source.
-
-    - `sparsity`, `allocation`: see `random_bank`; disjoint masks ignore both.
-    - `source`: "random", "disjoint" or "disjoint_kernels".
+    Numbers continue after the bank's masks from the same source. Arguments as in `random_bank`.
 
     Raises InputError for an unknown source, and for disjoint masks that the bank already has.
     """
@@ -142,9 +139,7 @@ def random_bank(
     """A new bank of random masks.
 
     - `layers`: the layers of the network, `backbone.layers`.
-    - `sparsity`: the fraction of zeros, in [0, 1).
-    - `allocation`: how ones are spread over layers: "erdos_renyi" (denser in small layers) or
-      "uniform" (equal density).
+    - `sparsity`, `allocation`: as in `ImpressLearner`.
     - `seed`: an integer of at least 0. A seed gives the same masks on every machine.
     - `device`: the device that holds the bits.
     - `source`: "random" draws the positions of ones uniformly in each layer, as the paper does.

@@ -1,9 +1,4 @@
-"""Methods that train a mask for every task, either for the whole network or for its head.
-
-`SupSup` (Wortsman et al. 2020) has one mask of the whole network per task. `Hybrid`, from the
-paper's appendix, has coefficients of shared masks for the body, as ImpressLearn has, and a trained
-mask for the head.
-"""
+"""Methods that train a mask for every task, either for the whole network or for its head."""
 
 from __future__ import annotations
 
