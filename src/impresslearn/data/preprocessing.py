@@ -80,8 +80,6 @@ class Preprocessing:
       `input_ids` and `attention_mask`. None by default.
     - `max_length`: the most tokens of a sentence; the rest is cut. By default the tokenizer's own
       limit, or else 512.
-
-    Raises InputError for sizes out of range, numbers that are not finite, and a std below 1e-30.
     """
 
     shape: Sequence[int] | None = None

@@ -95,8 +95,6 @@ class ImpressConfig(PeftConfig):
       `modules_to_save` to integers up to 127. `PeftModel` loads such a file.
     - masks_digest: SHA-256 of a saved adapter's masks, compared when it is loaded; None for a new
       adapter.
-
-    Raises InputError for settings that cannot be used.
     """
 
     num_masks: int = 16
@@ -134,8 +132,6 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
 
     - base_layer: the layer to wrap; only `merge` changes its weights.
     - name: the layer's name in the network, from which its masks are drawn.
-
-    Raises InputError for other kinds of modules, and for quantised weights.
     """
 
     adapter_layer_names = ("impress_alpha",)

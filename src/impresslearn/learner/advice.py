@@ -180,8 +180,7 @@ def advise(
     - backbone: the network; by default a `lenet_300_100` is created for the data.
     - budgets: numbers of bytes per task, without the masks of basis tasks.
     - max_seconds: time limit. The result has what was tried within it; `skipped` names the rest.
-    - preprocessing, progress: as in `ImpressLearner`.
-    - seed: seed of the split, the network and the trainings.
+    - preprocessing, progress: as in `ImpressLearner`. seed: of the split, network and trainings.
 
     Raises InputError if a task has too few examples to hold some back, or if no method fits a
     budget or finishes in `max_seconds`.

@@ -20,8 +20,6 @@ from impresslearn.networks import Backbone, create_backbone
 from impresslearn.store.store import CACHE_BYTES
 from impresslearn.store.store_files import open_file
 
-DEFAULT_BACKBONE = "lenet_300_100"
-
 
 def create_learner(
     shape: Sequence[int],
@@ -47,7 +45,7 @@ def create_learner(
             line = f"the preset {preset!r} needs a pretrained network; give il.adapt(module)"
             raise InputError(f"{line}, or --module FILE:FUNCTION on the command line")
         arguments: dict[str, Any] = {
-            "name": backbone or DEFAULT_BACKBONE,
+            "name": backbone or "lenet_300_100",
             "num_classes": classes,
             "seed": seed,
             "head": "own" if chosen.own_head else "shared",

@@ -47,10 +47,7 @@ def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """The settings of `ImpressLearner` that determine what is learned, checked.
-
-    Raises InputError for a wrong value; the message names the setting and what it accepts.
-    """
+    """The settings of `ImpressLearner` that determine what is learned, checked."""
 
     sparsity: float
     allocation: Allocation

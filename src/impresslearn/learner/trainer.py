@@ -1,7 +1,4 @@
-"""`Trainer`, which does the learning of `ImpressLearner`: masks, coefficients and readouts.
-
-Each method checks the data, trains what the task stores, and then commits it to the store.
-"""
+"""`Trainer`, which does the learning of `ImpressLearner`: masks, coefficients and readouts."""
 
 import hashlib
 import math

@@ -142,7 +142,6 @@ def train_mask(
     - `recipe`: how scores are optimised.
     - `seed`: seed of the initial scores and the order of the data.
 
-    Raises InputError for invalid data or settings, and TrainingError for a loss that is not finite.
     Source: Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?".
     """
     task, classes = training_task(backbone, data, recipe, seed, progress)
@@ -291,8 +290,6 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
     Among equal scores the earlier position wins, so that the mask is the same on every machine.
 
     - `score_rule`: "score" ranks the scores themselves, "magnitude" their absolute values.
-
-    Raises TrainingError for NaN scores, and InputError for a bad count or rule.
     """
     return _kept(scores, ones, score_rule).bool()
 

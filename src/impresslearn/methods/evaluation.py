@@ -317,10 +317,7 @@ def _accuracy(method: Any, task: Task, test: LabelledData, learned: bool) -> flo
 
 
 def _measured(method: Any, task: Task, test: LabelledData, ask: Ask) -> dict[str, float]:
-    """The mean of each answer of `ask` over a test set; for labels, the share that is right.
-
-    Raises InputError unless there is one answer per input.
-    """
+    """The mean of each answer of `ask` over a test set; for labels, the share that is right."""
     kind, place = type(method).__name__, f"task {task.name!r}"
     if not len(test):
         raise InputError(f"{place} has no test inputs")

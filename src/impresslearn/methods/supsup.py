@@ -43,7 +43,6 @@ class SupSup(ImpressLearner):
       cache_bytes, as in `ImpressLearner`. The default basis_recipe trains on the same number of
       images as the library's other methods
 
-    Raises InputError for other settings.
     Source: Wortsman et al., "Supermasks in Superposition" (2020). It infers tasks, which is the
     setting GN, by `infer_task(inputs, method="one_shot", objective="entropy")`.
     """
