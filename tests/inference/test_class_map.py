@@ -35,7 +35,11 @@ def features(seed, width=6, count=4000):
     return means[targets] + noise @ mixing, targets, means, mixing.T @ mixing
 
 
-def test_scores_are_the_likelihoods_of_gaussians():
+@pytest.mark.parametrize("older", [False, True])
+def test_scores_are_the_likelihoods_of_gaussians(older, monkeypatch):
+    if older:  # a map of before: four directions in whole steps, and it says neither
+        for name, value in (("DIRECTIONS", 4), ("PARTS", 1), ("_NUMBERS", ("roots", "count"))):
+            monkeypatch.setattr(f"impresslearn.inference.class_map.{name}", value)
     drawn = {name: features(seed) for seed, name in enumerate("ab")}
     known = ClassMap.of({name: each[:2] for name, each in drawn.items()})
     some = torch.cat([each[0][:50] for each in drawn.values()])

@@ -49,7 +49,7 @@ class ClassMap:
     - covariance: (d, d) within the classes of all tasks; a store keeps float16 in units of steps.
     - count: the number of examples from which the covariance was computed.
     - codes: task name -> the number of its classes, and its coded means and directions.
-    - worth: the number of examples that the shrinkage of the covariance assumes.
+    - worth: the number of examples that the shrinkage of the covariance assumes; 0 for `count`.
     - temperature: log likelihoods are divided by it, because means have errors.
     - own: the number of directions per task, and the parts of a step in which they are coded.
     """
@@ -60,9 +60,10 @@ class ClassMap:
     covariance: Tensor
     count: int
     codes: Mapping[str, tuple[int, bytes]]
-    worth: float
-    temperature: float
-    own: tuple[int, int]
+    # Maps from older versions lack the following fields and get these defaults.
+    worth: float = 0.0
+    temperature: float = 4.0
+    own: tuple[int, int] = (4, 1)
 
     def __repr__(self) -> str:
         size = f"{len(self.codes)} tasks, {len(self.centre)} features, {self.nbytes:,} bytes"
@@ -102,7 +103,7 @@ class ClassMap:
             free = precision.diagonal().rsqrt()
             steps = min(STEP / math.sqrt(count / len(classes) + 1), MOST_STEP) * free
             steps = steps.half().double().clamp_min(2.0**-24)
-            present = cls(roots, centre, steps, free, 0, {}, worth, 1.0, (DIRECTIONS, PARTS))
+            present = cls(roots, centre, steps, free, 0, {}, own=(DIRECTIONS, PARTS))
         codes, factor = dict(present.codes), torch.linalg.cholesky(precision)
         for (name, each), means in zip(tasks.items(), all_means, strict=True):
             own = _directions(_centred(*each, roots)[1], len(means), factor, present.own[0])
@@ -150,7 +151,7 @@ class ClassMap:
             codes[name] = classes, rest[place : place + length]
             place += length
         covariance = in_steps * torch.outer(steps, steps)
-        numbers = {name: about[name] for name in _NUMBERS}
+        numbers = {name: about[name] for name in _NUMBERS if name in about}
         return cls(centre=centre, steps=steps, covariance=covariance, codes=codes, **numbers)
 
     def scores(self, features: Tensor, tasks: Sequence[str]) -> list[Tensor]:
@@ -179,7 +180,7 @@ class ClassMap:
 
     @cached_property
     def _precision(self) -> Tensor:
-        return shrunk(self.covariance, self.worth).inverse()
+        return shrunk(self.covariance, self.worth or self.count).inverse()
 
 
 def _centred(features: Tensor, targets: Tensor, roots: bool) -> tuple[Tensor, Tensor]:
