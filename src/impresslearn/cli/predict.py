@@ -40,16 +40,17 @@ def predict(
     Example: impresslearn predict shops.impress new.csv --task oslo
     """
     from impresslearn.data import Prepared
-    from impresslearn.networks.inputs import checked_examples
 
     posterior = None
     with shared.open_learner(store, module, readonly=True, device=device) as learner:
-        named: Any = shared.reader_for(learner, label_column).inputs(inputs)
+        named = shared.reader_for(learner, label_column).inputs(inputs)
+        values: Any = named.inputs
         with error_prefix(str(inputs)):
-            named = checked_examples(learner.backbone, named, learner.preprocessing_)
-        values = Prepared(named.inputs)
+            if learner.preprocessing_ is not None:
+                values = learner.preprocessing_.prepare(values, named.pixels, named.integers)
+            learner.prepare(Prepared(values))  # raises for inputs that the network cannot take
         if task is None:
-            guess = learner.infer_task(values)
+            guess = learner.infer_task(Prepared(values))
             posterior, task = dict(guess.posterior), guess.best
             # Print the five most probable tasks.
             ranked = sorted(posterior, key=posterior.__getitem__, reverse=True)[:5]
@@ -59,7 +60,7 @@ def predict(
                 raise UnknownTaskError(f"{line}; name one with --task")
             shared.info(f"task {task} (posterior: {likely})")
         classes = learner.tasks_[task].classes
-        logits = learner.logits(values, task)[:, : len(classes)]
+        logits = learner.logits(Prepared(values), task)[:, : len(classes)]
     rows, each = [], logits.float().softmax(dim=1).tolist()
     for name, shares in zip(named.labels.tolist(), each, strict=True):
         highest = max(shares)
