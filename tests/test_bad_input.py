@@ -10,7 +10,7 @@ import impresslearn as il
 from impresslearn import Recipe
 from impresslearn.data import Examples
 from impresslearn.errors import ImpressLearnError
-from impresslearn.learner import create_learner
+from impresslearn.learner.loading import create_learner
 from toys import blobs, lenet, pictures, quick_learner, refused, resnet
 
 X, Y = blobs(0)

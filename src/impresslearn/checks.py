@@ -210,13 +210,15 @@ def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
 def imported(module: str, line: str, extra: str) -> Any:
     """Imports a module that an extra of this package installs.
 
-    Raises MissingDependencyError if it is missing. line: the start of the error message.
+    Raises MissingDependencyError if this fails. line: the start of the message if it is missing.
     """
     try:
         return import_module(module)
-    except ImportError:
-        line = f"{line}: pip install 'impresslearn[{extra}]'"
-        raise MissingDependencyError(line) from None
+    except ImportError as error:
+        package = module.partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and f"{error.name}.".startswith(f"{package}."):
+            raise MissingDependencyError(f"{line}: pip install 'impresslearn[{extra}]'") from None
+        raise MissingDependencyError(f"{package} cannot be imported: {error}") from error
 
 
 def plain_json(value: Any, what: str) -> Any:

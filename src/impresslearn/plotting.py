@@ -105,7 +105,6 @@ def line_chart(
     - log_error: whether the vertical axis is the logarithm of 1 - y, for y that is a share
     - across: a value of y at which a dashed line is drawn
     - styles: group -> its place in `SERIES`, for groups that look the same in all figures
-    - width: in pixels
 
     Raises InputError if there are no rows.
     """

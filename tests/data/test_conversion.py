@@ -13,9 +13,9 @@ from impresslearn.data import (
     StreamedExamples,
     as_examples,
     classes_of,
-    data_fingerprint,
     to_batches,
 )
+from impresslearn.data.examples import data_fingerprint
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 from toys import Pairs, refused
 

@@ -22,7 +22,6 @@ except MissingDependencyError as error:
     pytest.skip(str(error), allow_module_level=True)
 transformers = import_module("transformers")
 integration = import_module("impresslearn.integrations.peft")
-wrapping = import_module("impresslearn.integrations.peft.layer")
 PeftModel, get_peft_model = peft.PeftModel, peft.get_peft_model
 ImpressConfig, ImpressLayer = integration.ImpressConfig, integration.ImpressLayer
 
@@ -323,7 +322,7 @@ def test_torchs_defaults_change_nothing(default, tmp_path):
 
 def test_masks_never_change():
     """Golden: saved adapters depend on the SHA-256 of masks."""
-    digest = wrapping.draw(MaskableLayer("a.weight", (6, 20)), wrapping.MaskKey(3, 7))[1]
+    digest = integration.draw(MaskableLayer("a.weight", (6, 20)), integration.MaskKey(3, 7))[1]
     assert digest.hex() == "de2156a03b995ef9ff6737459deb5d4e2a949e673b475536a33c620edafc65a6"
 
 

@@ -87,7 +87,7 @@ def test_workers_give_the_results_of_one_process(capfd):
     # Workers of an earlier test would go on writing to the standard error of that test.
     get_reusable_executor().shutdown(wait=True)
     both = il.compare(methods, STREAM, seeds=2, workers=2)
-    assert both.rows("matrix") == alone.rows("matrix")
+    assert both.rows() == alone.rows()
     lines = capfd.readouterr().err
     assert "compare: 2 runs; 2 at a time" in lines
     assert "[2/2] mine, seed 1: task 3/3 t2" in lines

@@ -46,7 +46,7 @@ def test_group_norm_takes_the_largest_divisor_that_leaves_four_channels(channels
 
 
 def test_a_new_policy_is_one_entry(monkeypatch):
-    layer_norm = norms.NormPolicy(lambda channels: nn.GroupNorm(1, channels), None)
+    layer_norm = (lambda channels: nn.GroupNorm(1, channels), None)
     monkeypatch.setitem(norms.POLICIES, "layer", layer_norm)
     backbone = resnet("layer")
     assert backbone.norm == "layer"

@@ -13,7 +13,7 @@ from storekit import INPUTS, digests, files, hasty, reports, small_learner, sql,
 
 import impresslearn as il
 from impresslearn.errors import StoreReplacedError
-from impresslearn.learner import verify_store
+from impresslearn.learner.loading import verify_store
 from impresslearn.store import database, tasks
 from impresslearn.store.store_files import backup_store, compact_store, describe_store
 from toys import blobs, lenet, quick_learner, refused

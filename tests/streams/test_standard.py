@@ -12,6 +12,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from impresslearn import checks
 from impresslearn.errors import MissingDataError, MissingDependencyError
 from impresslearn.streams import (
     import_torchvision,
@@ -177,7 +178,7 @@ def test_what_stops_its_import_is_told_in_one_line(monkeypatch, tmp_path):
         (ModuleNotFoundError("gone", name="torchvision"), r"pip install 'impresslearn\[vision\]'"),
         (RuntimeError("bad build"), "cannot be imported: bad build"),
     ):
-        monkeypatch.setattr(importlib, "import_module", Mock(side_effect=fault))
+        monkeypatch.setattr(checks, "import_module", Mock(side_effect=fault))
         refused(message, rotated_mnist, root=tmp_path, error=MissingDependencyError)
 
 

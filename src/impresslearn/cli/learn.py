@@ -207,6 +207,6 @@ class Learning:
 
 def _note(examples: "Examples | StreamedExamples") -> dict[str, str]:
     """A note for a task's history that identifies the data."""
-    from impresslearn.data import data_fingerprint
+    from impresslearn.data.examples import data_fingerprint
 
     return {"data": data_fingerprint(examples)[:32]}

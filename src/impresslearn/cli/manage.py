@@ -29,11 +29,11 @@ def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None
     """
     from impresslearn.store.store_files import list_tasks
 
-    rows = map(_facts, list_tasks(store, task))
+    rows = list(map(_facts, list_tasks(store, task)))
     if as_json:
-        shared.print_json_rows(rows)
-    elif listed := list(rows):
-        shared.print_table(listed)
+        shared.print_json(rows)
+    elif rows:
+        shared.print_table(rows)
     else:
         shared.info("no tasks yet")
 
@@ -62,7 +62,7 @@ def verify(store: Store, module: Module = None) -> None:
 
     Example: impresslearn verify shops.impress
     """
-    from impresslearn.learner import verify_store
+    from impresslearn.learner.loading import verify_store
 
     counts = verify_store(store, shared.load_module(module))
     echo(f"{store} is sound: {counts['tasks']:,} tasks, {counts['masks']:,} masks")
@@ -213,17 +213,15 @@ def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
         text = format_value(name, value)
         if isinstance(value, (list, tuple)):
             # A network may have thousands of classes, so only one line of them is shown.
-            text = ", ".join(map(_item, value))
+            items = []
+            for item in value:
+                if isinstance(item, list) and len(item) == 2 and isinstance(item[1], list):
+                    item = f"{item[0]} ({'×'.join(map(str, item[1]))})"  # a layer and its shape
+                items.append(str(item))
+            text = ", ".join(items)
         if len(text) > shared.WIDTH - 26:
             text = f"{text[: shared.WIDTH - 27]}…"
         echo(f"{label:<24}  {text}")
-
-
-def _item(value: Any) -> str:
-    """An item of a list as text; a layer becomes its name and shape."""
-    if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], list):
-        return f"{value[0]} ({'×'.join(map(str, value[1]))})"
-    return str(value)
 
 
 def _facts(task: "TaskInfo") -> dict[str, Any]:

@@ -72,8 +72,8 @@ def new(
 
     Example: impresslearn new shops.impress shops/*.csv --preset per_weight
     """
-    from impresslearn.learner import create_learner
     from impresslearn.learner.advice import sizes_of
+    from impresslearn.learner.loading import create_learner
     from impresslearn.learner.presets import LearnerSettings
 
     if store.exists():

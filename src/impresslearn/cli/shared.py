@@ -165,15 +165,6 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, allow_nan=False), flush=True)
 
 
-def print_json_rows(rows: Iterable[Any]) -> None:
-    """Prints one JSON document row by row, because a store may have very many tasks."""
-    before = "[\n"
-    for row in rows:
-        print(before + json.dumps(row, allow_nan=False), end="")
-        before = ",\n"
-    print("[]" if before[0] == "[" else "\n]", flush=True)
-
-
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints rows with the same keys as aligned columns."""
     from impresslearn.tables import table_of

@@ -9,12 +9,9 @@ from impresslearn.coefficients import deltas as deltas
 from impresslearn.coefficients import masks as masks
 from impresslearn.coefficients import multipliers as multipliers
 from impresslearn.coefficients import readout as readout
-from impresslearn.coefficients.parametrisation import Coefficients as Coefficients
-from impresslearn.coefficients.parametrisation import CoefficientSpec as CoefficientSpec
 from impresslearn.coefficients.parametrisation import Parametrisation as Parametrisation
 from impresslearn.coefficients.parametrisation import Start as Start
 from impresslearn.coefficients.parametrisation import (
     register_parametrisation as register_parametrisation,
 )
-from impresslearn.coefficients.quantisation import Grid as Grid
 from impresslearn.coefficients.quantisation import TensorLayout as TensorLayout

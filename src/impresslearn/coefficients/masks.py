@@ -70,14 +70,13 @@ class MaskMixture(Parametrisation):
         return tensors
 
     def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
-        """Alphas start at 1/N, or at 0 if residual; scales start at 1.
+        """Alphas start at 1/N, the paper's uniform prior, or at 0 if residual; scales start at 1.
 
         Coded alphas without `residual` start at an equal value that gives each layer the RMS weight
         of the backbone, or FIRST_GAIN times the RMS of He's initialisation if that is less.
         """
         if num_masks < 1:
             raise InputError(EMPTY)
-        # 1/N is the paper's uniform prior; with residual, 0 is the network itself.
         alphas = [Start(0.0 if self.residual else 1 / num_masks)] * len(backbone.layers)
         if coded:
             alphas = self._coded_start(backbone, bank, num_masks)
@@ -127,9 +126,6 @@ def mix(
 
     - frozen: the backbone's maskable weights by layer name.
     - alphas: (N,) or (N, units) per layer, for the first N masks; scales: (units,) per layer.
-    - residual: see `MaskMixture`.
-
-    Raises InputError for more alphas than the bank has masks.
     """
     weights = [frozen[layer.name] for layer in bank.layers]
     bits = [bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]

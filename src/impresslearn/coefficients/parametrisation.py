@@ -37,13 +37,11 @@ CODED_SPEED = 10.0  # multiple of the recipe's learning rate for coded integers
 class CoefficientSpec:
     """The kind of numbers that a task learns.
 
-    - granularity: "layer", "unit", "weight", "readout", or a registered name.
-    - output_scale: whether a task that combines masks also learns a scale per output unit.
+    - granularity, output_scale, tune: as in `ImpressLearner`.
     - bit_price: None for real numbers. Otherwise numbers are integers on a grid, and this is the
-      price of one bit of their code, in bits of the examples' cross-entropy (the λ of
-      rate–distortion; 1 gives the shortest description of labels and coefficients together).
+      price of one bit of their code; 1 gives the shortest description of labels and coefficients
+      together.
     - residual: whether masks change the network's own weights: W ⊙ (1 + Σ α M), not W ⊙ Σ α M.
-    - tune: further parameters to learn: "norm" (scales and shifts of norms), "bias".
 
     The field `parametrisation` is made from `granularity`. Raises InputError for settings that do
     not go together.
@@ -255,8 +253,6 @@ def register_parametrisation(
     - kind: the class, whose attribute `kind` is its name in stores.
     - makers: value of `granularity` -> function that makes the parametrisation from a
       `CoefficientSpec`. It raises InputError for settings that do not fit.
-
-    Raises InputError if another class has registered the name.
     """
     if _KINDS.get(kind.kind, kind).__qualname__ != kind.__qualname__:
         raise InputError(f"a parametrisation {kind.kind!r} is registered already; rename yours")

@@ -75,9 +75,6 @@ def encode_tensors(
     - tensors: floats on any device, in the order of `layouts`.
     - grids: for "coded", the grids from the training, one per tensor; None chooses grids.
     - largest: for "coded" without grids, steps are chosen for integers up to this, by default 7.
-
-    Raises InputError for an unknown precision, for values that are not finite, and for values or
-    steps that are too large for float16.
     """
     check_choice("precision", precision, PRECISIONS)
     arrays = []

@@ -16,14 +16,11 @@ from impresslearn.data.examples import Examples as Examples
 from impresslearn.data.examples import Features as Features
 from impresslearn.data.examples import Inputs as Inputs
 from impresslearn.data.examples import StreamedExamples as StreamedExamples
-from impresslearn.data.examples import as_inputs as as_inputs
 from impresslearn.data.examples import as_network_inputs as as_network_inputs
-from impresslearn.data.examples import data_fingerprint as data_fingerprint
 from impresslearn.data.examples import inputs_behind as inputs_behind
 from impresslearn.data.labels import Label as Label
 from impresslearn.data.labels import classes_of as classes_of
 from impresslearn.data.labels import encode_labels as encode_labels
-from impresslearn.data.labels import grown_classes as grown_classes
 from impresslearn.data.labels import label_array as label_array
 from impresslearn.data.preprocessing import Prepared as Prepared
 from impresslearn.data.preprocessing import Preprocessing as Preprocessing

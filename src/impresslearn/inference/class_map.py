@@ -76,8 +76,6 @@ class ClassMap:
         """Learns a map, or adds tasks to the `present` map, whose centre and steps it keeps.
 
         - tasks: name -> features (n, d) and class indices (n,), with an example of every class.
-
-        Raises InputError for features that are not finite, and if no class has two examples.
         """
         roots = all(float(features.min()) >= 0 for features, _ in tasks.values())
         scatter, count = torch.zeros((), dtype=torch.float64), 0

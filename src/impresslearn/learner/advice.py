@@ -1,8 +1,4 @@
-"""`advise`: measures the accuracy of your tasks at several sizes in bytes, and recommends settings.
-
-Every method learns the same examples at each budget that it can fill, and is scored on the same
-held-back examples. The best methods of each budget then learn further tasks, without test data.
-"""
+"""`advise`: measures the accuracy of your tasks at several sizes in bytes, recommends settings."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +25,6 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.tables import Table, percent, size, table_of
 from impresslearn.training.progress import ProgressChoice, progress_for
-
-if TYPE_CHECKING:
-    import altair as alt
 
 Data = Examples | StreamedExamples
 Case = tuple[str, Data, Data]  # name, examples to learn, examples held back
@@ -145,8 +138,8 @@ class Advice:
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         return table_of(rows, note=f"not tried: {'; '.join(skipped)}" if skipped else "")
 
-    def chart(self) -> alt.TopLevelMixin:
-        """A chart of the accuracy on held-back examples by bytes per task."""
+    def chart(self) -> Any:
+        """An Altair chart of the accuracy on held-back examples by bytes per task."""
         from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
 
         rows = []
@@ -178,14 +171,16 @@ def advise(
 ) -> Advice:
     """Finds the most accurate method for tasks of each size in bytes, and recommends settings.
 
+    Every method learns the same examples at each budget that it can fill, and is scored on the same
+    held-back examples. The best methods of each budget then learn further tasks.
+
     - tasks: name -> labelled data as in `learn_task`, typical of your later tasks; or the data of
       one task. A fifth of the examples of each class is held back. A third of the tasks, at most
       the five with the most examples, are basis tasks to train masks on.
     - backbone: the network; by default a `lenet_300_100` is created for the data.
     - budgets: numbers of bytes per task, without the masks of basis tasks.
     - max_seconds: time limit. The result has what was tried within it; `skipped` names the rest.
-    - preprocessing, progress: as in `ImpressLearner`.
-    - seed: seed of the split, the network and the trainings.
+    - preprocessing, progress: as in `ImpressLearner`. seed: of the split, network and trainings.
 
     Raises InputError if a task has too few examples to hold some back, or if no method fits a
     budget or finishes in `max_seconds`.

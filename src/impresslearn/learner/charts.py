@@ -1,8 +1,6 @@
 """A chart of the masks that a learner's tasks use, for notebooks and pictures."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -10,12 +8,9 @@ from impresslearn.checks import check_kind
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
 
-if TYPE_CHECKING:
-    import altair as alt
 
-
-def mask_usage(learner: ImpressLearner) -> alt.TopLevelMixin:
-    """A chart of the masks that each task uses: each mask's share of the absolute coefficients.
+def mask_usage(learner: ImpressLearner) -> Any:
+    """An Altair chart of the masks that each task uses, by their shares of absolute coefficients.
 
     All layers count equally. The method `.save("usage.svg")` of the chart writes a picture. Raises
     InputError if no task combines masks.

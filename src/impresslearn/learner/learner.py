@@ -169,7 +169,7 @@ class ImpressLearner(ReadOnlySettings):
         return learner
 
     def __repr__(self) -> str:
-        return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"
+        return f"{type(self).__name__}({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"
 
     def _repr_html_(self) -> str:
         return f"<p>{self.backbone!r}<br>{self.bank_!r}</p>{self.tasks_._repr_html_()}"
@@ -177,8 +177,10 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def bank_(self) -> MaskBank:
         """The bank with all masks. Its method `append` adds a mask that you made yourself."""
-        # Records the network's fingerprint, too, if the bank has trained masks.
-        return self._store.bank.trained_with(self.backbone)
+        bank = self._store.bank
+        if bank.trained_on is None and any(info.source == "edge_popup" for info in bank.infos):
+            bank.trained_on = self.backbone.fingerprint(self.backbone.weights)
+        return bank
 
     @property
     def tasks_(self) -> TaskTable:
@@ -505,19 +507,15 @@ class ImpressLearner(ReadOnlySettings):
         """The norm statistics of a task; None if the network keeps none."""
         return self._store.statistics(self.tasks_.stored(task))
 
-    def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
-        """A task in the form that `impresslearn.export` takes; prepared: as in `export`."""
-        stored = self.tasks_.stored(task)
-        preprocessing = None if prepared else self.settings.preprocessing
+    def task_model(self, task: str) -> TaskModel:
+        """A task in the form that `impresslearn.export` takes."""
+        stored, raw = self.tasks_.stored(task), self.settings.preprocessing
         view = self._store.view(stored)
-        return TaskModel(self.backbone, view, stored.name, stored.classes, preprocessing)
+        return TaskModel(self.backbone, view, stored.name, stored.classes, raw)
 
-    def export(self, task: str, *, prepared: bool = False) -> nn.Module:
-        """A torch module that computes a task's logits, independent of the learner.
-
-        - prepared: whether the module leaves out the learner's `preprocessing`.
-        """
-        return ExportedTask(self.task_model(task, prepared=prepared))
+    def export(self, task: str) -> nn.Module:
+        """A torch module that computes a task's logits, independent of the learner."""
+        return ExportedTask(self.task_model(task))
 
     def save(
         self,

@@ -20,8 +20,6 @@ from impresslearn.networks import Backbone, create_backbone
 from impresslearn.store.store import CACHE_BYTES
 from impresslearn.store.store_files import open_file
 
-DEFAULT_BACKBONE = "lenet_300_100"
-
 
 def create_learner(
     shape: Sequence[int],
@@ -38,14 +36,8 @@ def create_learner(
 
     - shape: the shape of one input, without the batch.
     - classes: the number of outputs of the network.
-    - preset: a name of `list_presets`.
-    - backbone: a network, or a name of `list_backbones`; by default a LeNet-300-100.
     - network: settings of `create_backbone`, which override those from shape and preset.
-    - preprocessing: as in `ImpressLearner`; for a flat network it gets this shape if it has none.
-    - seed: seed of the network and the learner.
-    - settings: further settings of the learner.
-
-    Raises as `create_backbone` and `ImpressLearner.from_preset` do.
+    - preprocessing: for a flat network it gets this shape if it has none.
     """
     chosen = find_preset(preset)
     if not isinstance(backbone, Backbone):
@@ -53,7 +45,7 @@ def create_learner(
             line = f"the preset {preset!r} needs a pretrained network; give il.adapt(module)"
             raise InputError(f"{line}, or --module FILE:FUNCTION on the command line")
         arguments: dict[str, Any] = {
-            "name": backbone or DEFAULT_BACKBONE,
+            "name": backbone or "lenet_300_100",
             "num_classes": classes,
             "seed": seed,
             "head": "own" if chosen.own_head else "shared",

@@ -47,10 +47,7 @@ def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """The settings of `ImpressLearner` that determine what is learned, checked.
-
-    Raises InputError for a wrong value; the message names the setting and what it accepts.
-    """
+    """The settings of `ImpressLearner` that determine what is learned, checked."""
 
     sparsity: float
     allocation: Allocation
@@ -178,10 +175,7 @@ class Preset:
     ) -> tuple[dict[str, Any], int]:
         """Keyword arguments of `ImpressLearner` for a network, and a number of masks to draw.
 
-        - overrides: settings that replace the preset's. A recipe is a `Recipe` or a mapping of the
-          entries to change; `recipe` changes both recipes.
-
-        Raises InputError if the preset needs a head per task and the tasks share the head.
+        Overrides and errors are as in `ImpressLearner.from_preset`.
         """
         if self.own_head and backbone.own_head is None:
             line = "this preset needs a network whose tasks have their own heads"
@@ -298,8 +292,6 @@ def list_presets() -> list[str]:
 class Candidate:
     """A method for `advise` to try: a preset, or a preset with some settings replaced.
 
-    - name: the name in tables.
-    - preset: a name of `list_presets`.
     - price, bytes: a `bit_price`, and a task's bytes at this price for 1,000 images of digits.
     - masks: the number of disjoint masks to draw.
     - basis: whether to train masks on basis tasks.

@@ -1,7 +1,4 @@
-"""`Trainer`, which does the learning of `ImpressLearner`: masks, coefficients and readouts.
-
-Each method checks the data, trains what the task stores, and then commits it to the store.
-"""
+"""`Trainer`, which does the learning of `ImpressLearner`: masks, coefficients and readouts."""
 
 import hashlib
 import math
@@ -24,14 +21,12 @@ from impresslearn.data import (
     Features,
     Inputs,
     Preprocessing,
-    as_inputs,
-    as_network_inputs,
     classes_of,
     encode_labels,
-    grown_classes,
     to_batches,
 )
-from impresslearn.data.examples import raw
+from impresslearn.data.examples import as_inputs, as_network_inputs, raw
+from impresslearn.data.labels import grown_classes
 from impresslearn.data.preprocessing import Prepared, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.inference.feature_scores import profile_share

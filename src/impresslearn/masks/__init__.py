@@ -6,7 +6,6 @@ A mask maps each layer's name to booleans of the weight's shape. `MaskBank` keep
 from impresslearn.masks.bank import MaskBank as MaskBank
 from impresslearn.masks.bank import Overlap as Overlap
 from impresslearn.masks.edge_popup import POPUP_RECIPE as POPUP_RECIPE
-from impresslearn.masks.edge_popup import PRUNING_RECIPE as PRUNING_RECIPE
 from impresslearn.masks.edge_popup import PopupScores as PopupScores
 from impresslearn.masks.edge_popup import PrunedMask as PrunedMask
 from impresslearn.masks.edge_popup import ScoreRule as ScoreRule

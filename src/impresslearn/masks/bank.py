@@ -143,8 +143,6 @@ class MaskBank:
 
         - `name`: unique in the bank.
         - `mask`: layer name -> booleans of the weight's shape.
-
-        Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
         name, mask = check_name(name, "a mask's name"), checked_mask(mask, self.layers)
         added = packed_mask(name, mask, self.layers)
@@ -201,12 +199,6 @@ class MaskBank:
         moved._infos, moved._position = list(self._infos), dict(self._position)
         moved._storage = [bits[: len(self)].to(device) for bits in self._storage]
         return moved
-
-    def trained_with(self, backbone: Backbone) -> MaskBank:
-        """This bank, after setting `trained_on` to the backbone if it has trained masks."""
-        if self.trained_on is None and any(info.source == "edge_popup" for info in self._infos):
-            self.trained_on = backbone.fingerprint(backbone.weights)
-        return self
 
     def check_network(self, backbone: Backbone) -> None:
         """Raises InputError if the network has other layers, or other weights than `trained_on`."""

@@ -138,16 +138,10 @@ def train_mask(
     """Trains a mask for one task with edge-popup on the frozen network.
 
     - `data`: labelled examples, such as (X, y), in any form that a learner takes.
-    - `sparsity`: the fraction of zeros, in [0, 1).
-    - `allocation`: how ones are spread over layers: "erdos_renyi" (denser in small layers) or
-      "uniform" (equal density).
-    - `score_rule`: whether weights are ranked by their "score" or its "magnitude". On permuted
-      MNIST at gain 1 the magnitude gives 96.4%, the score 95.6%; at gain 2 the two are equal.
+    - `sparsity`, `allocation`, `score_rule`, `progress`: as in `ImpressLearner`.
     - `recipe`: how scores are optimised.
     - `seed`: seed of the initial scores and the order of the data.
-    - `progress`: whether to show a progress bar.
 
-    Raises InputError for invalid data or settings, and TrainingError for a loss that is not finite.
     Source: Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?".
     """
     task, classes = training_task(backbone, data, recipe, seed, progress)
@@ -296,8 +290,6 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
     Among equal scores the earlier position wins, so that the mask is the same on every machine.
 
     - `score_rule`: "score" ranks the scores themselves, "magnitude" their absolute values.
-
-    Raises TrainingError for NaN scores, and InputError for a bad count or rule.
     """
     return _kept(scores, ones, score_rule).bool()
 

@@ -32,8 +32,6 @@ def random_mask(
 
     - `ones`: the exact number of ones in each layer.
     - `number`: the mask's position in the sequence. Other masks need not be drawn first.
-
-    Raises InputError for a bad seed, and for more ones than a layer has weights.
     """
     mask, seed = {}, check_integer("seed", seed, 0, SEED_LIMIT)
     layers = checked_layers(layers)
@@ -61,8 +59,6 @@ def disjoint_mask(
 
     - `count`, `number`: the number of masks, and the position of this mask among them.
     - `kernels`: keeps together the weights from one input to one output channel of a convolution.
-
-    Raises InputError for a bad seed, and for a number that is not below the count.
     """
     seed, layers = check_integer("seed", seed, 0, SEED_LIMIT), checked_layers(layers)
     if not 0 <= number < count < MASK_LIMIT:
@@ -97,12 +93,7 @@ def draw_masks(
 ) -> list[PackedMask]:
     """Draws masks for a bank, named source-0, source-1, …, without adding them.
 
-    Numbers continue after the bank's masks from the same source.
-
-    - `sparsity`, `allocation`: see `random_bank`; disjoint masks ignore both.
-    - `source`: "random", "disjoint" or "disjoint_kernels".
-
-    Raises InputError for an unknown source, and for disjoint masks that the bank already has.
+    Numbers continue after the bank's masks from the same source. Arguments as in `random_bank`.
     """
     count = check_integer(f"the number of {source} masks", count, 1)
     seed = check_integer("seed", seed, 0, SEED_LIMIT)
@@ -142,17 +133,13 @@ def random_bank(
     """A new bank of random masks.
 
     - `layers`: the layers of the network, `backbone.layers`.
-    - `sparsity`: the fraction of zeros, in [0, 1).
-    - `allocation`: how ones are spread over layers: "erdos_renyi" (denser in small layers) or
-      "uniform" (equal density).
+    - `sparsity`, `allocation`: as in `ImpressLearner`.
     - `seed`: an integer of at least 0. A seed gives the same masks on every machine.
     - `device`: the device that holds the bits.
     - `source`: "random" draws the positions of ones uniformly in each layer, as the paper does.
       "disjoint" puts each weight into exactly one mask, whatever the sparsity. "disjoint_kernels"
       does so with whole kernels of convolutions. Coefficients of few bits work best with disjoint
       masks: on permuted MNIST 95.0% in 1.44 kB; random ones (density 0.1) 94.8% in 1.53 kB.
-
-    Raises InputError for arguments out of range.
     """
     bank = MaskBank(layers, device)
     for mask in draw_masks(bank, count, sparsity, allocation, seed, source=source):

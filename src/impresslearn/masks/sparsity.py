@@ -35,8 +35,7 @@ def ones_per_layer(
 ) -> tuple[int, ...]:
     """The number of ones that a mask has in each layer, at least one per layer.
 
-    With "erdos_renyi" the sum is exactly round((1 - sparsity) * weights). Raises InputError for a
-    sparsity outside [0, 1), for an unknown allocation, and without layers.
+    With "erdos_renyi" the sum is exactly round((1 - sparsity) * weights).
     """
     if not layers:
         line = "no layer but the last is left to mask, and each task learns its own last layer"

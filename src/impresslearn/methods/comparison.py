@@ -1,14 +1,12 @@
 """The results of `compare` as data frames, tables and charts.
 
 In tables, n is the number of seeds. Each seed has its own network and masks, and its own tasks if
-the stream is a function of the seed. With five seeds or more, means have intervals; with fewer, the
-table shows the value of each seed (see `impresslearn.statistics`).
+the stream is a function of the seed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import isnan
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +16,7 @@ from impresslearn.methods.evaluation import MEASURES, Evaluation, Row
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
 from impresslearn.tables import ABSENT, Table, format_interval, format_value, table_of, texts_of
 
-ROWS = ("tasks", "runs", "matrix")
+ROWS = ("tasks", "runs")
 SHOWN = ("accuracy", "basis_accuracy", "forgetting", "bytes_per_task", "images_per_task")
 
 
@@ -66,23 +64,13 @@ class Comparison:
         """Dictionaries with method, settings, seed and results.
 
         - of: "tasks" (default) for a row per task, as in `Evaluation.rows`; "runs" for the measures
-          of each run; "matrix" for the accuracy on each task after each number of learned tasks
+          of each run
         """
         check_choice("of", of, ROWS)
         rows = []
         for run in self.runs:
             evaluation = run.evaluation
-            if of == "runs":
-                measured = [evaluation.summary()]
-            elif of == "tasks":
-                measured = evaluation.rows()
-            else:
-                measured = []
-                for learned, accuracies in enumerate(evaluation.matrix):
-                    for task, accuracy in zip(evaluation.tasks, accuracies, strict=True):
-                        if not isnan(accuracy):
-                            row = {"learned": learned, "task": task, "accuracy": accuracy}
-                            measured.append(row)
+            measured = [evaluation.summary()] if of == "runs" else evaluation.rows()
             rows += [run.columns() | row for row in measured]
         # A method that lacks a setting, or a part of the bytes, gets an empty cell.
         keys = dict.fromkeys(key for row in rows for key in row)
@@ -174,8 +162,6 @@ class Comparison:
 
         - x, y: the names of two settings
         - measure: a measure of `Evaluation`: "accuracy" (default), "bytes_per_task" and so on
-
-        Raises InputError if no run has both settings and the measure.
         """
         import altair as alt
 

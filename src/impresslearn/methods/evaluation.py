@@ -1,10 +1,8 @@
 """`evaluate` and `class_incremental` evaluate one method on a stream of tasks.
 
-A method is any object with the functions of `Method`, from this library or your own. It learns the
-tasks in turn. `evaluate` measures the accuracy on every task before the first task and after each
-task. The method predicts with the task's name given (task-incremental, Task-IL). After all tasks,
-`class_incremental` measures accuracies with the name and without it. Without a name, a label may be
-any class of any task (class-incremental, Class-IL; van de Ven and Tolias 2019).
+In `evaluate` a method predicts with the task's name given (task-incremental, Task-IL). In
+`class_incremental` it also predicts without it, and a label may then be any class of any task
+(class-incremental, Class-IL).
 
 Measures are computed from an accuracy matrix R. R[i][j] is the accuracy on task j after i tasks
 were learned. Tasks are counted from 0 in the order of learning, so row 0 is the state before any
@@ -319,10 +317,7 @@ def _accuracy(method: Any, task: Task, test: LabelledData, learned: bool) -> flo
 
 
 def _measured(method: Any, task: Task, test: LabelledData, ask: Ask) -> dict[str, float]:
-    """The mean of each answer of `ask` over a test set; for labels, the share that is right.
-
-    Raises InputError unless there is one answer per input.
-    """
+    """The mean of each answer of `ask` over a test set; for labels, the share that is right."""
     kind, place = type(method).__name__, f"task {task.name!r}"
     if not len(test):
         raise InputError(f"{place} has no test inputs")

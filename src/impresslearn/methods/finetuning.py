@@ -80,8 +80,6 @@ class FineTuning(ReadOnlySettings):
     - make_trainable: a function that takes the number of examples and returns the `Trainable` of
       the next task, whose result is the task's weights and the bytes that store them
     - precision: norm statistics and the task's own head are rounded to it after training
-
-    Raises InputError for unknown statistics and precisions.
     """
 
     def __init__(
@@ -126,10 +124,7 @@ class FineTuning(ReadOnlySettings):
 
     @torch.inference_mode(False)
     def learn_task(self, name: str, data: Any) -> FineTuning:
-        """Trains weights for the task with cross-entropy.
-
-        Raises InputError for a name that is taken, unusable data and too many classes.
-        """
+        """Trains weights for the task with cross-entropy."""
         phase = TrainingPhase("frozen", None)
         if self.statistics == "task":
             phase = TrainingPhase.begin(self.backbone)
@@ -186,10 +181,8 @@ class SequentialFineTuning(FineTuning):
     the norm policy "shared", the statistics of the first task stay. In `tasks_` only the first
     task counts the bytes of the network.
 
-    - backbone: the network; a copy of it is trained
+    - backbone: the network, with one head for all tasks; a copy of it is trained
     - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
-
-    Raises InputError if each task has its own head.
     """
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
@@ -224,8 +217,6 @@ def lora(
     - precision: the precision of the stored factors, default "float32". They are rounded after
       training, with one step per column (per factor for "coded"); predictions use the result
     - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
-
-    Raises InputError for settings out of range.
     """
     known = ("rank", "precision", "recipe", "seed", "preprocessing", "progress")
     for name in settings:

@@ -1,24 +1,17 @@
-"""Methods that train a mask for every task, either for the whole network or for its head.
-
-`SupSup` (Wortsman et al. 2020) has one mask of the whole network per task. `Hybrid`, from the
-paper's appendix, has coefficients of shared masks for the body, as ImpressLearn has, and a trained
-mask for the head.
-"""
+"""Methods that train a mask for every task, either for the whole network or for its head."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from impresslearn.checks import ReadOnlySettings, check_known
+from impresslearn.checks import check_known
 from impresslearn.coefficients.masks import equal_alphas, mix
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label
 from impresslearn.errors import InputError
-from impresslearn.inference import TaskGuess
 from impresslearn.learner import ImpressLearner
+from impresslearn.learner.trainer import Note
 from impresslearn.masks import PopupScores
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
@@ -26,7 +19,6 @@ from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head
 from impresslearn.networks import Backbone
-from impresslearn.store.rows import TaskTable
 from impresslearn.store.tasks import check_new_name
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
@@ -40,8 +32,10 @@ MASK_SETTINGS = (
 )
 
 
-class SupSup(ReadOnlySettings):
+class SupSup(ImpressLearner):
     """Trains a mask for every task; nothing is shared and nothing is forgotten.
+
+    A task of SupSup is a basis task of `ImpressLearner`. Methods not listed here are as there.
 
     - backbone: the frozen network
     - precision: the precision of heads and norm statistics
@@ -49,8 +43,8 @@ class SupSup(ReadOnlySettings):
       cache_bytes, as in `ImpressLearner`. The default basis_recipe trains on the same number of
       images as the library's other methods
 
-    Raises InputError for other settings.
-    Source: Wortsman et al., "Supermasks in Superposition" (2020).
+    Source: Wortsman et al., "Supermasks in Superposition" (2020). It infers tasks, which is the
+    setting GN, by `infer_task(inputs, method="one_shot", objective="entropy")`.
     """
 
     def __init__(
@@ -58,51 +52,18 @@ class SupSup(ReadOnlySettings):
     ) -> None:
         _check_settings("SupSup", settings, "precision")
         settings.setdefault("basis_recipe", SUPSUP_RECIPE)
-        # A task of SupSup is a basis task of ImpressLearner: edge-popup trains its mask.
-        self._learner = ImpressLearner(backbone, precision=precision, **settings)
-        self.backbone = backbone
-        self.settings, self.bank_ = self._learner.settings, self._learner.bank_
+        super().__init__(backbone, precision=precision, **settings)
         self.recipe = self.settings.basis_recipe
-        self.progress = self._learner.progress
 
-    @property
-    def tasks_(self) -> TaskTable:
-        """Task name -> `TaskInfo`; bytes count the mask, head, norm statistics and labels."""
-        return self._learner.tasks_
+    def learn_task(
+        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
+    ) -> ImpressLearner:
+        """Trains the task's mask with edge-popup, as `ImpressLearner.learn_basis` does."""
+        return self.learn_basis(name, data, seed=seed, note=note)
 
-    def learn_task(self, name: str, data: Any, *, seed: int | None = None) -> SupSup:
-        """Trains the task's mask with edge-popup. Raises as `ImpressLearner.learn_basis`."""
-        self._learner.progress = self.progress
-        self._learner.learn_basis(name, data, seed=seed)
-        return self
-
-    def predict(
-        self, inputs: Any, task: str | Sequence[str] | None = None, *, per_input: bool = False
-    ) -> np.ndarray:
-        """Labels (n,); arguments as in `ImpressLearner.predict`, whose errors it raises.
-
-        With task=None, one task is inferred first for all inputs (the paper's setting GN).
-        """
-        return self._learner.predict(inputs, task, per_input=per_input)
-
-    def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1] for a given task (GG). Raises UnknownTaskError if it is unknown."""
-        return self._learner.score(data, task)
-
-    def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """Accuracy of the equal mixture of all masks on an unlearned task."""
-        return self._learner.zero_shot_score(data, classes)
-
-    def infer_task(self, inputs: Any, **settings: Any) -> TaskGuess:
-        """The task of unlabelled inputs (n, ...), inferred as by `ImpressLearner.infer_task`.
-
-        - settings: as there. The SupSup paper has `method="one_shot", objective="entropy"`
-        """
-        return self._learner.infer_task(inputs, **settings)
-
-    def infer_tasks(self, inputs: Any, **settings: Any) -> list[TaskGuess]:
-        """The task of each input, inferred as by `ImpressLearner.infer_tasks`."""
-        return self._learner.infer_tasks(inputs, **settings)
+    def learn_tasks(self, tasks: Any, **settings: Any) -> ImpressLearner:
+        """Raises InputError, because it would mix masks and train none."""
+        raise InputError("SupSup trains one mask at a time; call learn_task for each task")
 
 
 class Hybrid(FineTuning):

@@ -116,7 +116,7 @@ class Backbone(ReadOnlySettings):
         self.logits_reader: Callable[[Any, str], Any] | None = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
-        kept_by = norms.POLICIES[norm].kept_by
+        _, kept_by = norms.POLICIES[norm]
         if self._statistics and kept_by is None:
             name = self._statistics[0]
             raise InputError(f"norm {norm!r} keeps no running statistics, but {name} is one")
@@ -219,7 +219,6 @@ class Backbone(ReadOnlySettings):
         | batch | off | statistics of the batch; `statistics` are ignored |
 
         Under the norm policy "batch", batch norm uses the statistics of the batch in every mode.
-        Raises InputError for an unknown mode, layer or statistic, and for unsuitable inputs.
         """
         self.check_inputs(inputs)
         # Pass copies, because a module may write to its buffers.
@@ -287,7 +286,7 @@ class Backbone(ReadOnlySettings):
         """Features (n, f): the flattened inputs of the head. Arguments are as in `forward`.
 
         The head is the layer that each task replaces, or the last maskable layer if tasks share it.
-        Raises InputError as `forward` does, and if the head is not called exactly once, on a batch.
+        Raises InputError if the head is not called exactly once, on a batch.
         """
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
         layer = self._view(mode).get_submodule(name.rpartition(".")[0])
@@ -306,10 +305,7 @@ class Backbone(ReadOnlySettings):
         return F.linear(features.to(weight.dtype), weight.flatten(1), *bias)
 
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Turns weights by layer name into tensors by name of the module's parameters.
-
-        Raises InputError for an unknown name or a wrong shape.
-        """
+        """Turns weights by layer name into tensors by name of the module's parameters."""
         parameters: dict[str, Tensor] = {}
         for name, weight in weights.items():
             got = tuple(weight.shape)

@@ -33,8 +33,6 @@ def checked_examples(
 
     - `data`: anything that `as_examples` takes; `Prepared` data is not prepared again.
     - `preprocessing`: prepares raw inputs; None (default) for no preprocessing.
-
-    Raises InputError for data that do not fit the backbone.
     """
     if isinstance(data, Prepared):
         data, preprocessing = data.data, None

@@ -14,23 +14,11 @@ statistics, or by the statistics of each input if they have none.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from impresslearn.checks import check_choice
-
-
-class NormPolicy(NamedTuple):
-    """One norm policy.
-
-    - `build`: a function that makes a norm layer for a number of channels, or None.
-    - `kept_by`: who has running statistics: "task" for each task, "all" for one set, or None.
-    """
-
-    build: Callable[[int], nn.Module] | None
-    kept_by: Literal["task", "all"] | None
 
 
 def _group_norm(channels: int) -> nn.Module:
@@ -43,19 +31,20 @@ def _group_norm(channels: int) -> nn.Module:
 # The library's own networks have norms without scales and shifts, because masks cannot cover them.
 _tracking_norm = partial(nn.BatchNorm2d, affine=False)
 
-# All policies by name; add a new policy here.
-POLICIES: dict[str, NormPolicy] = {
-    "none": NormPolicy(None, None),
-    "batch": NormPolicy(partial(nn.BatchNorm2d, affine=False, track_running_stats=False), None),
-    "per_task": NormPolicy(_tracking_norm, "task"),
-    "shared": NormPolicy(_tracking_norm, "all"),
-    "group": NormPolicy(_group_norm, None),
+# All policies by name; add a new policy here. Each has a function that makes a norm layer for a
+# number of channels, or None, and who has running statistics: each "task", "all" tasks, or None.
+POLICIES: dict[str, tuple[Callable[[int], nn.Module] | None, str | None]] = {
+    "none": (None, None),
+    "batch": (partial(nn.BatchNorm2d, affine=False, track_running_stats=False), None),
+    "per_task": (_tracking_norm, "task"),
+    "shared": (_tracking_norm, "all"),
+    "group": (_group_norm, None),
 }
 
 
 def buildable() -> dict[str, Callable[[int], nn.Module]]:
     """Policy -> the function that makes its norm layers, for policies that have one."""
-    return {name: policy.build for name, policy in POLICIES.items() if policy.build is not None}
+    return {name: build for name, (build, _) in POLICIES.items() if build is not None}
 
 
 def make_norm(channels: int, norm: str) -> nn.Module:

@@ -156,8 +156,6 @@ def accuracy_of(
 
     - data, preprocessing: as in `checked_examples`.
     - classes: the task's classes in the order of the outputs; by default those in the data.
-
-    Raises InputError for more classes than outputs, and data that do not fit the backbone.
     """
     examples = checked_examples(backbone, data, preprocessing)
     labels = tuple(classes_of(examples.labels) if classes is None else classes)

@@ -139,10 +139,7 @@ def media_type(request: Request) -> str:
 
 
 def parse(model: type[Model], request: Request, body: bytes) -> Model:
-    """A body as a request model. With an .npy body the other fields are in the query.
-
-    Raises InputError for a body that cannot be read and for fields that do not fit.
-    """
+    """A body as a request model. With an .npy body the other fields are in the query."""
     query = request.query_params
     try:
         if media_type(request) == JSON:

@@ -29,7 +29,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from impresslearn import __version__
 from impresslearn.checks import check_integer, clear_calls
 from impresslearn.data import Inputs, Prepared
-from impresslearn.data.text import shown_settings
+from impresslearn.data.preprocessing import shown_settings
 from impresslearn.errors import InputError, StoreReplacedError, UnknownTaskError
 from impresslearn.files import reason_of
 from impresslearn.inference.task_inference import check_task_names
@@ -270,8 +270,6 @@ def create_app(
     - token: if given, requests need the header `Authorization: Bearer TOKEN`, except for /health,
       /ready and /docs; None (default) lets everybody send requests.
     - max_bytes: the largest body of a request; default 16 MiB (4096 inputs of 1024 float32 values).
-
-    Raises InputError for a setting out of range, and StoreError if the store cannot be opened.
     """
     check_integer("max_bytes", max_bytes, 1)
     # A header cannot carry other characters.

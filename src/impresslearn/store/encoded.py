@@ -1,7 +1,6 @@
 """Tasks encoded to be sent to another machine, with a digest of the store they were learned in."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -66,23 +65,20 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
         line = f"task {row.name!r} was learned over another network, masks or shared features"
         raise InputError(f"{line}; begin from this store, saved by tasks=[] after its first task")
     present = list(store.rows.task_rows(row.name))[-1:]
-    if not present:
-        store.rows.add_task(replace(row, version=1))
-        return "new"
-    if row.same_numbers(present[0]):
+    if present and row.same_numbers(present[0]):
         return "unchanged"
-    if on_conflict == "error":
+    if present and on_conflict == "error":
         raise name_taken(row.name)
-    if on_conflict == "skip":
+    if present and on_conflict == "skip":
         return "skipped"
-    version = present[0].version + 1
+    version = present[0].version + 1 if present else 1
     store.rows.add_task(replace(row, version=version))
-    return f"version {version}"
+    return f"version {version}" if present else "new"
 
 
 def _base(store: Store, row: TaskRow) -> bytes:
     """A digest of all that the numbers of a task refer to: network, masks and shared features."""
-    form, row_of = json.loads(row.form), store.database.row
+    form, row_of = row.parsed_form, store.database.row
     held = min(row.num_masks, len(store.bank))
     parts: list[Any] = [store.backbone.identity, held < row.num_masks]
     parts += map(store.mask_digest, range(held))

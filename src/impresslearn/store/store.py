@@ -422,14 +422,8 @@ class Store:
         """A stored task, ready to compute. evict_others: see `WeightCache.get`."""
         return self._view(task, self.statistics(task), self.weights(task, evict_others))
 
-    def view_once(self, task: StoredTask) -> TaskView:
-        """As `view`, without the cache: for loops over all tasks that need each task only once."""
-        return self._view(task, self.statistics(task), self._weights(task))
-
     def weights(self, task: StoredTask, evict_others: bool = True) -> Weights:
-        """The effective weights of a stored task.
-
-        If the task is only a readout, these are its head (f, K) over all features.
+        """The effective weights of a task; of a readout, its head (f, K) over all features.
 
         evict_others: see `WeightCache.get`.
         """

@@ -16,7 +16,7 @@ from torch import nn
 
 from impresslearn import __version__
 from impresslearn.checks import check_choice, check_integer, composed
-from impresslearn.data.text import shown_settings
+from impresslearn.data.preprocessing import shown_settings
 from impresslearn.errors import InputError, StoreBusyError, StoreError, StoreFullError
 from impresslearn.files import check_place, new_file, reason_of
 from impresslearn.kernels.compiling import forkable_lock
@@ -225,9 +225,7 @@ def _write(database: Database, path: str | os.PathLike, place: Path, overwrite: 
         raise StoreError(f"cannot write {path}: {reason_of(error)}") from None
 
 
-def compact_store(
-    path: str | os.PathLike, timeout: float = 60.0, versions: int | None = None
-) -> tuple[int, int]:
+def compact_store(path: str | os.PathLike, versions: int | None = None) -> tuple[int, int]:
     """Frees the space of removed tasks. Returns the file's size in bytes before and after.
 
     - versions: how many versions of each task to keep, counting the current one; None for all.
@@ -235,7 +233,7 @@ def compact_store(
     Raises StoreError while another process has the file open, and if the disk has no room for the
     temporary copies that SQLite needs, about twice the size of the file.
     """
-    with closing(Database(path, timeout=timeout)) as database:
+    with closing(Database(path)) as database:
         before = os.path.getsize(path)
         with database.transaction():
             if versions is not None:

@@ -3,8 +3,9 @@
 Over a pretrained network, every task stores the means of its classes, in coordinates of features
 that all tasks share (`FeatureSpace`). The index collects these means in one table, reduced to the
 coordinates in which inputs differ most. Task inference then compares inputs in full only with the
-tasks that have the nearest means. The table is a file beside the store, mapped into memory. So a
-server with 100,000 tasks holds in memory only their names, and rows that are not in the file yet.
+tasks that have the nearest means. The table is a file beside the store, NAME.index, if that can be
+written. It is mapped into memory, so a server with 100,000 tasks holds in memory only their names,
+and rows that are not in the file yet. It can always be made again from the tasks' profiles.
 """
 
 import hashlib
@@ -74,11 +75,7 @@ class _Means:
 
 
 class TaskIndex:
-    """The class means of a store's tasks, brought up to date before each shortlist.
-
-    A store in a file has its index beside it in NAME.index, if that can be written. The index can
-    always be made again, because it only copies the profiles of the tasks.
-    """
+    """The class means of a store's tasks, brought up to date before each shortlist."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -178,7 +175,7 @@ class TaskIndex:
         if not isinstance(task.profile, FeatureProfile):
             self._unplaced[key] = name
             return np.empty(0, ROW)
-        weights = store.view_once(task).weights
+        weights = store.view(task, evict_others=False).weights
         means = task.profile.means_of(space, store.backbone, weights, len(task.classes))
         means = means[:, self._axes(space)]
         rows = np.zeros(len(means), ROW)

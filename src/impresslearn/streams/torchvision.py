@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.checks import imported
 from impresslearn.errors import MissingDataError, MissingDependencyError
 from impresslearn.streams.pixels import Pixels
 
@@ -29,10 +30,10 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
     - module: the full name, such as "torchvision.datasets"
     """
     try:
-        return importlib.import_module(module)
-    except (ImportError, RuntimeError) as error:
+        return imported(module, "this needs torchvision", "vision")
+    except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
-            raise _missing(error, "torchvision", "vision") from error
+            raise MissingDependencyError(f"torchvision cannot be imported: {error}") from error
     library = torch.library.Library("torchvision", "DEF")
     _declared.append(library)
     for operator in ("nms", "qnms"):
@@ -44,16 +45,7 @@ def import_extra(package: str, name: str) -> ModuleType:
     """Imports a package that an extra installs, and that may import torchvision in turn."""
     if find_spec("torchvision") is not None:
         import_torchvision()
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise _missing(error, name, package) from error
-
-
-def _missing(error: Exception, name: str, extra: str) -> MissingDependencyError:
-    if isinstance(error, ModuleNotFoundError) and error.name in (extra, name):
-        return MissingDependencyError(f"this needs {name}: pip install 'impresslearn[{extra}]'")
-    return MissingDependencyError(f"{name} cannot be imported: {error}")
+    return imported(package, f"this needs {name}", package)
 
 
 def channels_first(images: np.ndarray) -> Tensor:

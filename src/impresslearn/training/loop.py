@@ -82,10 +82,7 @@ class Recipe:
             raise InputError(f"momentum of {self.optimizer} must be below 1, got {self.momentum}")
 
     def changed(self, change: Recipe | Mapping[str, Any]) -> Recipe:
-        """This recipe with some entries changed; a `Recipe` is returned as it is.
-
-        Raises InputError for unknown entries.
-        """
+        """This recipe with some entries changed; a `Recipe` is returned as it is."""
         if isinstance(change, Recipe):
             return change
         if not isinstance(change, Mapping):
