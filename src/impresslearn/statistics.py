@@ -54,6 +54,7 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> tuple[Summar
     - first, second: values on the same draws in the same order; the difference is first - second
 
     The p-value is None for fewer than `MIN_DRAWS` pairs, and if all differences are equal.
+    Raises InputError without values, and if the numbers of values differ.
     """
     if len(first) != len(second):
         raise InputError(f"a paired test needs pairs, got {len(first)} and {len(second)} values")

@@ -126,6 +126,8 @@ def mix(
 
     - frozen: the backbone's maskable weights by layer name.
     - alphas: (N,) or (N, units) per layer, for the first N masks; scales: (units,) per layer.
+
+    Raises InputError for more alphas than the bank has masks.
     """
     weights = [frozen[layer.name] for layer in bank.layers]
     bits = [bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]

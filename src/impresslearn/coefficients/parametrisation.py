@@ -253,6 +253,8 @@ def register_parametrisation(
     - kind: the class, whose attribute `kind` is its name in stores.
     - makers: value of `granularity` -> function that makes the parametrisation from a
       `CoefficientSpec`. It raises InputError for settings that do not fit.
+
+    Raises InputError if another class has registered the name.
     """
     if _KINDS.get(kind.kind, kind).__qualname__ != kind.__qualname__:
         raise InputError(f"a parametrisation {kind.kind!r} is registered already; rename yours")

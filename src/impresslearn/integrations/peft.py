@@ -95,6 +95,8 @@ class ImpressConfig(PeftConfig):
       `modules_to_save` to integers up to 127. `PeftModel` loads such a file.
     - masks_digest: SHA-256 of a saved adapter's masks, compared when it is loaded; None for a new
       adapter.
+
+    Raises InputError for settings that cannot be used.
     """
 
     num_masks: int = 16

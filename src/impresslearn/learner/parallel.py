@@ -55,6 +55,8 @@ def learn_in_parallel(
       chunk.
     - note_of: returns the note of a task for its loaded data.
     - committed: called with the name of each task after its commit.
+
+    Raises TasksFailedError at the end if some tasks failed.
     """
     import cloudpickle
 

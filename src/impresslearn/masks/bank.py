@@ -143,6 +143,8 @@ class MaskBank:
 
         - `name`: unique in the bank.
         - `mask`: layer name -> booleans of the weight's shape.
+
+        Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
         name, mask = check_name(name, "a mask's name"), checked_mask(mask, self.layers)
         added = packed_mask(name, mask, self.layers)

@@ -142,6 +142,7 @@ def train_mask(
     - `recipe`: how scores are optimised.
     - `seed`: seed of the initial scores and the order of the data.
 
+    Raises TrainingError if the loss is not finite.
     Source: Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?".
     """
     task, classes = training_task(backbone, data, recipe, seed, progress)

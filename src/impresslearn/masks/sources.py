@@ -32,6 +32,8 @@ def random_mask(
 
     - `ones`: the exact number of ones in each layer.
     - `number`: the mask's position in the sequence. Other masks need not be drawn first.
+
+    Raises InputError for a bad seed, and for more ones than a layer has weights.
     """
     mask, seed = {}, check_integer("seed", seed, 0, SEED_LIMIT)
     layers = checked_layers(layers)
@@ -59,6 +61,8 @@ def disjoint_mask(
 
     - `count`, `number`: the number of masks, and the position of this mask among them.
     - `kernels`: keeps together the weights from one input to one output channel of a convolution.
+
+    Raises InputError for a bad seed, and for a number that is not below the count.
     """
     seed, layers = check_integer("seed", seed, 0, SEED_LIMIT), checked_layers(layers)
     if not 0 <= number < count < MASK_LIMIT:
@@ -94,6 +98,8 @@ def draw_masks(
     """Draws masks for a bank, named source-0, source-1, …, without adding them.
 
     Numbers continue after the bank's masks from the same source. Arguments as in `random_bank`.
+
+    Raises InputError for an unknown source, and for disjoint masks that the bank already has.
     """
     count = check_integer(f"the number of {source} masks", count, 1)
     seed = check_integer("seed", seed, 0, SEED_LIMIT)
@@ -140,6 +146,8 @@ def random_bank(
       "disjoint" puts each weight into exactly one mask, whatever the sparsity. "disjoint_kernels"
       does so with whole kernels of convolutions. Coefficients of few bits work best with disjoint
       masks: on permuted MNIST 95.0% in 1.44 kB; random ones (density 0.1) 94.8% in 1.53 kB.
+
+    Raises InputError for arguments out of range.
     """
     bank = MaskBank(layers, device)
     for mask in draw_masks(bank, count, sparsity, allocation, seed, source=source):

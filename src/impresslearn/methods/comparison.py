@@ -162,6 +162,8 @@ class Comparison:
 
         - x, y: the names of two settings
         - measure: a measure of `Evaluation`: "accuracy" (default), "bytes_per_task" and so on
+
+        Raises InputError if no run has both settings and the measure.
         """
         import altair as alt
 

@@ -109,6 +109,8 @@ def create_backbone(
     - `head`: "shared" (default), or "own" if every task has its own last layer (see `Backbone`).
     - `settings`: of the network: in_features and widths for lenet_300_100; in_features for linear;
       width and in_channels for the residual networks; also depth for resnet20.
+
+    Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
     check_known("no backbone", name, list_backbones())
     check_choice("init", init, get_args(Init))

@@ -270,6 +270,8 @@ def create_app(
     - token: if given, requests need the header `Authorization: Bearer TOKEN`, except for /health,
       /ready and /docs; None (default) lets everybody send requests.
     - max_bytes: the largest body of a request; default 16 MiB (4096 inputs of 1024 float32 values).
+
+    Raises InputError for a setting out of range, and StoreError if the store cannot be opened.
     """
     check_integer("max_bytes", max_bytes, 1)
     # A header cannot carry other characters.
