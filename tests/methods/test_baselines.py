@@ -13,7 +13,6 @@ from toys import BASELINES, QUICK, blobs, lenet, pictures, quick_learner, resnet
 
 STREAM = il.streams.permuted_digits(tasks=3, seed=0)
 CHANNELS = 4 * (1 + 4 + (4 + 1) * 2 + (4 + 1) * 4 + (4 + 1) * 8)
-MASKS = {"sparsity": 0.8, "progress": False}
 
 
 def coded(*masks):
@@ -26,20 +25,11 @@ def head_bytes(hybrid, task):
     return coded(hybrid._views[task].weights[hybrid.backbone.layers[-1].name] != 0)
 
 
-@pytest.fixture(scope="module")
-def backbone():
-    return il.create_backbone("lenet_300_100", in_features=64, widths=(40, 20))
-
-
-@pytest.fixture(scope="module")
-def supsup(backbone):
-    supsup = SupSup(backbone, **MASKS)
+def test_supsup_keeps_a_mask_a_task_and_predicts_with_it():
+    backbone = il.create_backbone("lenet_300_100", in_features=64, widths=(40, 20))
+    supsup = SupSup(backbone, sparsity=0.8, progress=False)
     for task in STREAM[:2]:
         assert supsup.learn_task(task.name, task.train) is supsup
-    return supsup
-
-
-def test_supsup_keeps_a_mask_a_task_and_predicts_with_it(supsup):
     for task in STREAM[:2]:
         test, info = task.test, supsup.tasks_[task.name]
         right = supsup.predict(test.inputs, task.name) == test.labels
