@@ -82,6 +82,14 @@ def resnet(norm: str, num_classes: int = 3, **settings: Any) -> Backbone:
     return create_backbone("resnet18", num_classes, norm=norm, width=4, **settings)
 
 
+class Then(nn.Module):
+    """A function as a step."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.forward = function
+
+
 class ConvNet(nn.Module):
     """Convolution, batch norm, dropout, head, all with biases."""
 

@@ -12,18 +12,13 @@ from impresslearn.streams.standard import MNIST_MEAN, MNIST_STD
 from impresslearn.streams.torchvision import channels_first
 
 
-@pytest.fixture
-def toy_mnist(monkeypatch):
-    """600 images of each digit, all of one grey level, darker ones to train on."""
+def test_a_customer_has_its_own_angle_classes_and_images(monkeypatch):
+    """Of 600 images of each digit, all of one grey level, darker ones to train on."""
     labels = np.tile(np.arange(10), 600)
     levels = np.arange(6000) // 80 + 50
     images = np.broadcast_to(levels[:, None, None], (6000, 28, 28)).astype(np.uint8)
     train, test = (Pixels(channels_first(part), labels) for part in (images, images + 100))
     monkeypatch.setattr(standard, "load_images", lambda *_: (train, test))
-
-
-@pytest.mark.usefixtures("toy_mnist")
-def test_a_customer_has_its_own_angle_classes_and_images():
     stream = mnist_customers("", tasks=14, seed=3)
     assert (stream.name, stream.names[:2]) == ("mnist_customers", ("customer-0", "customer-1"))
     assert [len(task.train) for task in stream] == [2000] * 12 + [100] * 2

@@ -69,11 +69,6 @@ def test_names_of_classes(tmp_path, rows, column, labels):
     assert examples.labels.tolist() == labels
 
 
-def test_the_order_of_named_columns(tmp_path):
-    path = write(tmp_path, "height,label,width\n2,0,1\n-40,1,3.5\n6,0,5\n")
-    assert read_examples(path, columns=("width", "height")).inputs.tolist() == X
-
-
 def test_inputs_need_a_line_of_names(tmp_path):
     path = write(tmp_path, "1,2\n3,4")
     assert read_inputs(path, columns=["2", "1"]).inputs.tolist() == [[4, 3]]

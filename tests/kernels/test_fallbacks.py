@@ -56,20 +56,10 @@ def test_slower_loops_compute_the_same(computed, tmp_path, broken, expected):
     assert list(map(float, numbers)) == pytest.approx(list(map(float, computed[2:])), rel=1e-5)
 
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 
-def ends_well(work):
-    """Whether a forked child does its work, within a few seconds."""
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join(20)
-    process.kill()
-    return process.exitcode == 0
-
-
-@needs_fork
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_does_not_wait_for_threads_that_only_the_parent_has():
     bits = pack(torch.ones(64, 16, 784, dtype=torch.bool))  # enough for more threads than one
     alpha, weight = torch.ones(64), torch.ones(16, 784)
@@ -83,4 +73,8 @@ def test_a_child_does_not_wait_for_threads_that_only_the_parent_has():
 
     with threads(2):
         work()
-        assert ends_well(work)
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        process.join(20)
+        process.kill()
+        assert process.exitcode == 0

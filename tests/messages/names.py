@@ -33,14 +33,6 @@ class RequestError(ImpressLearnError):
     """What the server answered with a status other than 200."""
 
 
-class Then(nn.Module):
-    """A function as a last step."""
-
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.forward = function
-
-
 class Useless:
     """A method whose predictions are too few."""
 

@@ -51,11 +51,6 @@ def add_tasks(learner: il.ImpressLearner, numbers: Iterable[int]) -> None:
     learner._store.commit_many(replace(row, name=f"site {number:06d}") for number in numbers)
 
 
-def unknown(learner: il.ImpressLearner) -> None:
-    line = "no task named 'elsewhere' among .*, such as 'bas"
-    refused(line, learner.predict, INPUTS, "elsewhere", error=il.UnknownTaskError)
-
-
 def test_nothing_costs_more_with_more_tasks(path, monkeypatch):
     """Opening, a commit, the next request and an unknown name, in instructions of SQLite."""
     connect, steps, costs, empty = sqlite3.connect, list[int](), [], path.stat().st_size
@@ -84,7 +79,8 @@ def test_nothing_costs_more_with_more_tasks(path, monkeypatch):
             costs[-1].append(cost())
             total = len(reader.tasks_)  # this looks at all of them, once per commit
             steps.clear()
-            unknown(reader)
+            line = "no task named 'elsewhere' among .*, such as 'bas"
+            refused(line, reader.predict, INPUTS, "elsewhere", error=il.UnknownTaskError)
             assert len(reader.tasks_) == total
             costs[-1].append(cost())
     for few, many in zip(*costs, strict=True):

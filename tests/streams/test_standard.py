@@ -146,14 +146,6 @@ needs_torchvision = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def no_network(monkeypatch):
-    unreachable = Mock(side_effect=URLError("no route to host"))
-    for name in ("mnist", "cifar"):
-        module = import_torchvision(f"torchvision.datasets.{name}")
-        monkeypatch.setattr(module, "download_and_extract_archive", unreachable)
-
-
 @pytest.mark.nightly
 @needs_torchvision
 def test_torchvision_imports_even_where_its_operators_do_not_match_torch():
@@ -183,9 +175,12 @@ def test_what_stops_its_import_is_told_in_one_line(monkeypatch, tmp_path):
 
 
 @needs_torchvision
-@pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("name", FOLDERS)
-def test_absent_data_say_where_they_were_looked_for_and_what_to_do(name, tmp_path):
+def test_absent_data_say_where_they_were_looked_for_and_what_to_do(name, tmp_path, monkeypatch):
+    unreachable = Mock(side_effect=URLError("no route to host"))
+    for each in ("mnist", "cifar"):
+        module = import_torchvision(f"torchvision.datasets.{each}")
+        monkeypatch.setattr(module, "download_and_extract_archive", unreachable)
     folder = tmp_path / FOLDERS[name]
     words = f"{folder}.*no route to host.*: put its files there or point root at a copy$"
     refused(words, load_images, name, tmp_path, True, error=MissingDataError)

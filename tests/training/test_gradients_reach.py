@@ -6,13 +6,7 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn.errors import NotLearnedWarning
-from toys import FEATURES, blobs, quick_learner
-
-
-class Then(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.forward = function
+from toys import FEATURES, Then, blobs, quick_learner
 
 
 @pytest.mark.parametrize("flat", [torch.sign, torch.round, lambda x: torch.relu(x - 1000)])

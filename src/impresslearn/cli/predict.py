@@ -148,23 +148,20 @@ def serve(
         )
 
 
-def _end_with(sentinel: int) -> None:
-    """Ends this worker when its parent process has ended, even by kill -9."""
-    from multiprocessing.connection import wait
-
-    wait([sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def worker_app() -> Any:
     """The FastAPI application of one worker process of `serve`."""
     from multiprocessing import parent_process
+    from multiprocessing.connection import wait
 
     from impresslearn.serve import create_app
 
+    def end_with(sentinel: int) -> None:  # the parent process, even if it ends by kill -9
+        wait([sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
     store, module, token, max_bytes = json.loads(os.environ[WORKER])
     if parent := parent_process():
-        Thread(target=_end_with, args=[parent.sentinel], daemon=True).start()
+        Thread(target=end_with, args=[parent.sentinel], daemon=True).start()
     # The store is closed when the process ends.
     learner = shared.open_learner(Path(store), module, readonly=True)
     return create_app(learner, token=token, max_bytes=max_bytes)

@@ -61,19 +61,14 @@ LARGEST_INTEGER = 7  # the largest integer of coded coefficients
 Granularity = Literal["layer", "unit"]
 Precision = Literal["float32", "coded"]
 
-
-def _member(name: str) -> Any:
-    """Adds a member to PEFT's enumeration of methods, which `register_peft_method` requires."""
-    if name not in PeftType.__members__:
-        added: Any = str.__new__(PeftType, name)
-        added._name_ = added._value_ = name
-        setattr(PeftType, name, added)  # fails once the name is in the map
-        PeftType._member_map_[name] = PeftType._value2member_map_[name] = added
-        PeftType._member_names_.append(name)
-    return PeftType(name)
-
-
-IMPRESS = _member(NAME.upper())
+# `register_peft_method` requires a member of PEFT's enumeration of methods.
+if (member := NAME.upper()) not in PeftType.__members__:
+    added: Any = str.__new__(PeftType, member)
+    added._name_ = added._value_ = member
+    setattr(PeftType, member, added)  # fails once the name is in the map
+    PeftType._member_map_[member] = PeftType._value2member_map_[member] = added
+    PeftType._member_names_.append(member)
+IMPRESS: Any = PeftType(member)
 
 
 @clear_calls
@@ -174,10 +169,6 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         for key in set(self._digests) - set(self.impress_key.values()):
             del self._digests[key]
             delattr(self, _buffer(key))
-
-    def digest(self, adapter_name: str) -> bytes:
-        """SHA-256 of the masks of an adapter."""
-        return self._digests[self.impress_key[adapter_name]]
 
     def coefficients(self, adapter: str) -> Tensor:
         """The α of an adapter, rounded as in a saved file, differentiable."""
@@ -357,7 +348,7 @@ class ImpressModel(BaseTuner):
         total = hashlib.sha256()
         for name, layer in sorted(_layers(self.model, adapter_name).items()):
             total.update(name.removeprefix("_orig_mod.").encode() + b"\0")
-            total.update(layer.digest(adapter_name))
+            total.update(layer._digests[layer.impress_key[adapter_name]])
         config: Any = self.peft_config[adapter_name]
         if config.masks_digest not in (None, total.hexdigest()):
             raise InputError(

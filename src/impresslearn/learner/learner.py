@@ -26,6 +26,7 @@ from impresslearn.checks import (
 )
 from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
+from impresslearn.coefficients.masks import equal_alphas, mix
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.coefficients.readout import Readout
@@ -459,7 +460,9 @@ class ImpressLearner(ReadOnlySettings):
 
         - classes: the task's labels, sorted; needed if the data lack some of them.
         """
-        mixture = {} if self.settings.start == "network" else self._store.equal_mixture()
+        bank, mixture = self._store.bank, dict[str, Tensor]()
+        if len(bank) and self.settings.start != "network":
+            mixture = mix(bank, self.backbone.weights, equal_alphas(bank))
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
         known = None if classes is None else label_array(list(classes)).tolist()
         return accuracy_of(self.backbone, view, data, self.preprocessing_, known)

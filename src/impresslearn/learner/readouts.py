@@ -393,7 +393,7 @@ class TaskReadout:
         if len(targets) < FEWEST_STAGED or not len(held) or not changeable:
             return frozen, evidence
         before = self._losses(frozen, kept, held)
-        losses = evidence["held_out_loss"] = [_rounded(before.mean())]
+        losses = evidence["held_out_loss"] = [float(f"{before.mean():.4g}")]
         if settings.max_bytes is not None:
             with_ample = before
             if settings.max_bytes < AMPLE_BYTES:
@@ -410,7 +410,7 @@ class TaskReadout:
             line = f"task {task.name!r} stays a readout of the network as it is: {error}"
             warn_caller(line, NotLearnedWarning)
             return frozen, evidence
-        losses.append(_rounded(after.mean()))
+        losses.append(float(f"{after.mean():.4g}"))
         rise = after - before
         # A rise within the error is accepted: a hundred examples can hide a gain of a few points.
         is_good = rise.mean() <= rise.std() / math.sqrt(len(held))  # False for NaN
@@ -427,7 +427,3 @@ def _held_out(targets: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         held += order[labels[order] == label][HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY].tolist()
     kept = np.setdiff1d(order, held)
     return torch.tensor(sorted(held), dtype=torch.long), torch.from_numpy(kept)
-
-
-def _rounded(loss: Tensor) -> float:
-    return float(f"{float(loss):.4g}")

@@ -114,8 +114,16 @@ class Comparison:
 
     def tables(self) -> list[Table]:
         """The table of means, and the table of differences if there are tests."""
-        tests = self._tests_table()
-        return [self._means_table()] if tests is None else [self._means_table(), tests]
+        means, tests, rows = self._means_table(), self.tests(), []
+        if all(row["p_value"] is None for row in tests):
+            return [means]
+        for row in tests:
+            if width := row["half_width"]:
+                row["difference"] = format_interval("difference", row["difference"], width)
+            keys = ("method", "against", "difference", "p_value", "p_holm")
+            rows.append({key: row[key] for key in keys})
+        note = f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
+        return [means, table_of(rows, "Differences of accuracy", f"{note}corrected by Holm.")]
 
     def __str__(self) -> str:
         return "\n\n".join(table.text() for table in self.tables())
@@ -212,19 +220,6 @@ class Comparison:
             note += f"; in brackets each seed, as fewer than {MIN_DRAWS} give no interval"
         table = table_of(rows, note=f"{note}.")
         return replace(table, numeric=(False, *[True] * (len(rows[0]) - 1)))
-
-    def _tests_table(self) -> Table | None:
-        tests = self.tests()
-        if all(row["p_value"] is None for row in tests):
-            return None
-        rows = []
-        for row in tests:
-            if width := row["half_width"]:
-                row["difference"] = format_interval("difference", row["difference"], width)
-            keys = ("method", "against", "difference", "p_value", "p_holm")
-            rows.append({key: row[key] for key in keys})
-        note = f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
-        return table_of(rows, "Differences of accuracy", f"{note}corrected by Holm.")
 
 
 def _counted(seeds: int) -> str:

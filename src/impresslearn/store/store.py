@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.deltas import Head, head_coefficients, head_weights
-from impresslearn.coefficients.masks import equal_alphas, masked_weights, mix, mixture_of
+from impresslearn.coefficients.masks import masked_weights, mixture_of
 from impresslearn.coefficients.norm_statistics import (
     StoredStatistics,
     restore_statistics,
@@ -441,14 +441,6 @@ class Store:
         first, *others = map(self._network, positions)
         keys = tuple(map(self._feature_key, positions))
         return TaskView(first, self.shared, self.backbone.num_classes, "eval", tuple(others), keys)
-
-    @torch.no_grad()
-    def equal_mixture(self) -> dict[str, Tensor]:
-        """The mixture of all N masks with α = 1/N each; without masks {}, the frozen network."""
-        bank = self.bank
-        if not len(bank):
-            return {}
-        return mix(bank, self.backbone.weights, equal_alphas(bank))
 
     @torch.inference_mode(False)
     @torch.no_grad()

@@ -123,18 +123,25 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
     training = problems[0][0]
     draws = _Draws(problems)
     step_losses = [StepLoss(*problem) for problem in problems]
-    losses = partial(_in_turn, step_losses, draws)
+
+    def in_turn(inputs: Sequence[Any], targets: Sequence[Tensor]) -> Tensor:
+        found = []
+        for number, step_loss in enumerate(step_losses):
+            with draws.of(number):
+                found.append(step_loss(inputs[number], targets[number]))
+        return torch.stack(found)
+
     gathers = training.phase.mode == "train" and training.phase.statistics is not None
     plain = isinstance(training.source, TensorBatches) and not gathers and not training.folds
-    if plain and stacks(training.backbone.device):
-        losses, step_losses = partial(_stacked, problems), []
+    is_stacked = plain and stacks(training.backbone.device)
+    losses: Callable[..., Tensor] = partial(_stacked, problems) if is_stacked else in_turn
     parameters = list(chain.from_iterable(trainable.parameters for _, trainable in problems))
     quantized = [trainable.quantized for _, trainable in problems]
     if all(quantized):
         quantized[0].join(quantized)
     source = _SideBySide(problems, draws)
     result = fit(parameters, losses, source, training.recipe, training.seed, progress)
-    for step_loss in step_losses:  # empty if stacked
+    for step_loss in () if is_stacked else step_losses:
         step_loss.end()
     final_losses = result.final_losses or [result.final_loss] * len(problems)  # without steps
     return [FitResult(result.steps, loss) for loss in final_losses]
@@ -155,17 +162,6 @@ class _Draws:
         torch.default_generator.set_state(self._states[number])
         yield
         self._states[number] = torch.default_generator.get_state()
-
-
-def _in_turn(
-    step_losses: Sequence[StepLoss], draws: _Draws, inputs: Sequence[Any], targets: Sequence[Tensor]
-) -> Tensor:
-    """The losses of all problems, computed one after another."""
-    losses = []
-    for number, step_loss in enumerate(step_losses):
-        with draws.of(number):
-            losses.append(step_loss(inputs[number], targets[number]))
-    return torch.stack(losses)
 
 
 def _stacked(
