@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -109,6 +110,9 @@ def test_work_is_bounded_and_not_begun_for_clients_that_have_gone(pool):
 
     asyncio.run(both())
     assert begun == ["runs"]
+    yielding = BoundedPool("test", 1, 1, idle=threading.Event())
+    lower = min(19, os.nice(0) + 10) if sys.platform == "linux" else os.nice(0)
+    assert asyncio.run(yielding.run(stays, lambda: os.nice(0))) == lower
 
 
 @pytest.mark.parametrize("quick", [True, False])

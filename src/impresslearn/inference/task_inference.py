@@ -151,9 +151,7 @@ def feature_evidence(
     left_out = [t.name for t in tasks if known.get(t.name, (0,))[0] != t.num_classes]
     is_mapped = not left_out
     if known and left_out:
-        line = (
-            f"it lacks {len(left_out)} of {len(tasks)} tasks or their classes, as {left_out[0]!r}"
-        )
+        line = f"it lacks {len(left_out)} of {len(tasks)} tasks or classes of them"
         warn_caller(f"the class map is not used, because {line}; pass their data to tell_apart")
     profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
     if frozen is None or not (is_mapped or profiled):

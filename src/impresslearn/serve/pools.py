@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import os
 import re
+import sys
 import threading
 import time
 import uuid
@@ -41,13 +43,13 @@ class BoundedPool:
     - threads: how many requests are computed at the same time.
     - waiting: how many requests may wait for a thread; further requests are answered 503 at once.
     - idle: is set while the event loop computes nothing. Each time work calls `stopping`, it waits
-      until `idle` is set, for at most YIELD_SECONDS.
+      until `idle` is set, for at most YIELD_SECONDS. The threads then also have a lower priority.
     """
 
     def __init__(
         self, name: str, threads: int, waiting: int, idle: threading.Event | None = None
     ) -> None:
-        self._pool = ThreadPoolExecutor(threads, name)
+        self._pool = ThreadPoolExecutor(threads, name, initializer=_step_back if idle else None)
         self._idle = idle
         self._free = threading.BoundedSemaphore(threads + waiting)
         self.ended = threading.Event()
@@ -83,6 +85,12 @@ class BoundedPool:
         """Drops waiting requests; a running inference ends after its current task."""
         self.ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _step_back() -> None:
+    """Lowers the priority of the present thread on Linux; elsewhere it would be the process's."""
+    if sys.platform == "linux":
+        os.nice(10)
 
 
 class Batches:
