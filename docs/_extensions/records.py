@@ -32,7 +32,6 @@ MEANINGS = {
     "mix_vs_dense": "that step; one product with all masks as floats",
     "popup_step_ratio": "an edge-popup step; a plain training step",
     "popup_vs_sort": "an edge-popup step; edge-popup that sorts the scores",
-    "kernels_two_threads": "both kernels over 100 masks on two threads; on one",
     "warm_predict_ratio": "128 predictions for the task of the call before; the plain network",
     "inference_gradient_ratio": "a gradient over 100 superposed tasks; a training step",
     "coefficient_epoch": "60,000 images over 100 masks; the loop over masks of floats, with images "
@@ -42,11 +41,6 @@ MEANINGS = {
     "linear_in_masks": "what 180 more masks add to a step; nine times what 20 more add",
     "task_2000_vs_task_2": "learning a task after 2,000 others; learning one after none",
     "resnet18_step_ratio": "a coefficient step of ResNet-18, 10 masks; a plain training step",
-    "bank_bytes": "100 masks in memory; one bit a weight",
-    "peak_growth_10_masks": "what a step over 10 masks adds to the most memory held",
-    "peak_growth_1000_masks": "the same over 1,000 masks",
-    "first_use": "until the compiled loops have run once; no earlier use on the machine",
-    "later_use": "the same with their cache",
 }
 
 NETWORKS = {
@@ -268,15 +262,12 @@ def bench(path: Path) -> Rows:
     record = json.loads(path.read_text(encoding="utf-8"))
     yield ["what; its reference", "measured", "reference", "ratio"]
     for row in record:
-        unit, against = row["unit"], row["reference"]
-        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} ({row['meaning']})"
         yield [
             f"{MEANINGS[row['name']]} (`{row['name']}`)",
-            f"{row['value']:,.4g} {unit}" if row["value"] < 1e4 else f"{row['value']:,.0f} {unit}",
-            "" if against is None else f"{against:,.4g} {unit}" if against < 1e4
-            else f"{against:,.0f} {unit}",
-            ratio,
-        ]  # fmt: skip
+            f"{row['value']:,.4g} {row['unit']}",
+            f"{row['reference']:,.4g} {row['unit']}",
+            f"{row['ratio']:.2f} ({row['meaning']})",
+        ]
 
 
 RESULTS = "paper/results"
