@@ -69,7 +69,7 @@ class Preprocessing:
       removed; (h, w, c) becomes (c, h, w). None (default) leaves inputs as they are.
     - `mean`, `std`: at the end, mean is subtracted and the result divided by std. Each is one
       number, or one per channel (per column of flat inputs). 0 and 1 by default.
-    - `size`: image files are resized to this shorter side, and cropped to the centre square.
+    - `size`: image files are resized to this shorter side and cropped to the centre square.
     - `pixels`: True for pixels: integers from 0 to 255, which are scaled to [0, 1], or floats in
       [0, 1]. False for other numbers; uint8 is then refused. None (default) scales only uint8.
     - `columns`: a table's columns in the order of the inputs. Later tables may have another order.

@@ -1,8 +1,8 @@
 """`Backbone`: a frozen network that every task shares, run with a task's weights and statistics.
 
 A backbone does not know about masks: callers pass the weights to compute with, such as W ⊙ mask.
-The forward pass never writes to the module. Each thread runs its own copy of the module's structure
-for each mode; a pass may change its attributes. Copies share tensors, except buffers in a pass.
+The forward pass never writes to the module. Each thread and mode has its own copy of the module's
+structure, whose attributes a pass may change. Copies share tensors; a pass gets its own buffers.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Backbone(ReadOnlySettings):
         """Logits (n, num_classes) of the network with these weights.
 
         - `weights`: layer name -> weights to compute with; other layers keep their frozen weights.
-          By parameter name also a task's own head (a row per class) and `small_parameters`.
+          A task's own head (a row per class) and `small_parameters` go here too, by parameter name.
         - `inputs`: (n, ...), or several tensors.
         - `statistics`: all running statistics by buffer name; by default `initial_statistics`.
         - `mode`: whether dropout is on, and which statistics batch norm uses:

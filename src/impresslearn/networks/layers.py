@@ -2,7 +2,7 @@
 
 A layer is a matrix of weights with one row per output unit. It may differ from the parameter: the
 packed projections of `nn.MultiheadAttention` are one parameter but three layers, and GPT-2's
-`Conv1D` has its units in columns. A head is the last layer. Small parameters: biases and norms.
+`Conv1D` has its units in columns. A head is the last layer. Biases and norms are small parameters.
 """
 
 from __future__ import annotations

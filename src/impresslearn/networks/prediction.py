@@ -72,8 +72,8 @@ class TaskView:
     def logits(self, backbone: Backbone, inputs: Tensor | Inputs) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
-        Inputs run in parts of at most BATCH. The parts are as even as possible, because under the
-        norm policy "batch" the inputs of one part affect one another. InputError if not finite.
+        Inputs run in even parts of at most BATCH: under the norm policy "batch" inputs of one part
+        affect one another. Raises InputError for logits that are not finite.
         """
         return finite(self.outputs(backbone, inputs))
 

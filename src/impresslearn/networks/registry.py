@@ -182,7 +182,7 @@ def adapt(
     transformers. `backbone.layers` lists the layers that masks cover.
 
     - `module`: masks cover its linear layers, convolutions and attention. They cover an embedding,
-      or a layer that shares its weight, only if it is in `include`. They never cover computed ones.
+      or a layer that shares its weight, only if it is in `include`; computed weights, never.
     - `num_classes`: the outputs of a shared head; by default the last layer's. Own heads need none.
     - `norm`: what tasks do with batch norm: "shared" (the module's running statistics, frozen; if
       the module has gathered none, the statistics of the first task learned), "per_task" (each

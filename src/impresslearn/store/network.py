@@ -2,7 +2,7 @@
 
 A file holds numbers and JSON, never code. So a registered network is rebuilt from its settings; for
 any other, the caller passes a module of the same structure. The store keeps the weights, one
-safetensors record per tensor, or only the seed. The rebuilt network must have its fingerprint.
+safetensors record per tensor, or only the seed. It refuses a network with another fingerprint.
 """
 
 import copy
