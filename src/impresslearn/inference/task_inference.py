@@ -148,13 +148,14 @@ def feature_evidence(
     names, foreign = [task.name for task in tasks], dict[str, Tensor]()
     known = {} if class_map is None else class_map.codes
     # An update may have added classes that the map does not have.
-    left_out = [t.name for t in tasks if known.get(t.name, (0,))[0] != t.num_classes]
-    is_mapped = not left_out
-    if known and left_out:
-        line = f"it lacks {len(left_out)} of {len(tasks)} tasks or classes of them"
+    lacking = len(tasks)
+    if known:
+        lacking = sum(known.get(task.name, (0,))[0] != task.num_classes for task in tasks)
+    if known and lacking:
+        line = f"it lacks {lacking} of {len(tasks)} tasks or some of their classes"
         warn_caller(f"the class map is not used, because {line}; pass their data to tell_apart")
     profiled = any(isinstance(task.profile, FeatureProfile) for task in tasks)
-    if frozen is None or not (is_mapped or profiled):
+    if frozen is None or (lacking and not profiled):
         return FeatureEvidence(None, {}, foreign)
     if not isinstance(inputs, Features):
         backbone.check_inputs(inputs)
@@ -174,7 +175,7 @@ def feature_evidence(
                 relative = space.relative(torch.cdist(coordinates, means).square(), central)
                 log_ratios[task.name] = -RATIO_WEIGHT / 2 * relative  # relative is -2 log ratio
                 foreign[task.name] = task.profile.scores(relative, central)
-    if class_map is not None and is_mapped:
+    if class_map is not None and not lacking:
         scores = dict(zip(names, class_map.scores(values, names), strict=True))
         return FeatureEvidence(features, scores, foreign)
     return FeatureEvidence(features, log_ratios, foreign)

@@ -513,8 +513,7 @@ class ImpressLearner(ReadOnlySettings):
     def task_model(self, task: str) -> TaskModel:
         """A task in the form that `impresslearn.export` takes."""
         stored, raw = self.tasks_.stored(task), self.settings.preprocessing
-        view = self._store.view(stored)
-        return TaskModel(self.backbone, view, stored.name, stored.classes, raw)
+        return TaskModel(self.backbone, self._store.view(stored), stored.name, stored.classes, raw)
 
     def export(self, task: str) -> nn.Module:
         """A torch module that computes a task's logits, independent of the learner."""

@@ -49,7 +49,7 @@ class BoundedPool:
     def __init__(
         self, name: str, threads: int, waiting: int, idle: threading.Event | None = None
     ) -> None:
-        self._pool = ThreadPoolExecutor(threads, name, initializer=_step_back if idle else None)
+        self._pool = ThreadPoolExecutor(threads, name, initializer=_low_priority if idle else None)
         self._idle = idle
         self._free = threading.BoundedSemaphore(threads + waiting)
         self.ended = threading.Event()
@@ -87,7 +87,7 @@ class BoundedPool:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _step_back() -> None:
+def _low_priority() -> None:
     """Lowers the priority of the present thread on Linux; elsewhere it would be the process's."""
     if sys.platform == "linux":
         os.nice(10)
