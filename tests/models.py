@@ -91,8 +91,9 @@ class Output:
 class Named(nn.Module):
     """A transformer over named inputs, with padding, in the style of Hugging Face."""
 
-    def __init__(self, classes: int = 4) -> None:
+    def __init__(self, classes: int = 4, reads_tokens: bool = False) -> None:
         super().__init__()
+        self.reads_tokens = reads_tokens
         self.embeddings = nn.ModuleDict(
             {"words": nn.Embedding(VOCABULARY, 16), "positions": nn.Embedding(LENGTH, 16)}
         )
@@ -111,7 +112,10 @@ class Named(nn.Module):
         places = torch.arange(input_ids.shape[1], device=input_ids.device)
         hidden = self.embeddings["words"](input_ids) + self.embeddings["positions"](places)
         hidden = hidden + self.attention(hidden, hidden, hidden, key_padding_mask=mask == 0)[0]
-        kept = (self.dense(hidden.flatten(0, 1)).view_as(hidden) * mask[..., None]).sum(1)
+        hidden = self.dense(hidden.flatten(0, 1)).view_as(hidden)
+        if self.reads_tokens:  # as decoders do
+            return Output(self.classifier(hidden)[torch.arange(len(mask)), mask.sum(1) - 1])
+        kept = (hidden * mask[..., None]).sum(1)
         return Output(self.classifier(kept / mask.sum(1, keepdim=True)))
 
 

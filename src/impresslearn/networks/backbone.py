@@ -220,6 +220,53 @@ class Backbone(ReadOnlySettings):
 
         Under the norm policy "batch", batch norm uses the statistics of the batch in every mode.
         """
+        logits = self._outputs(weights, inputs, statistics, mode)
+        outputs = self.num_classes
+        if self.own_head is not None and self.own_head.name in weights:
+            outputs = len(weights[self.own_head.name])
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if got != (len(inputs), outputs):
+            where = " in training" * self._view(mode).training
+            line = f"{self.name} must return logits {(len(inputs), outputs)}{where}, returned {got}"
+            raise InputError(f"{line}; {self._advice(got, inputs)}")
+        return logits
+
+    def features(
+        self,
+        weights: Mapping[str, Tensor],
+        inputs: Tensor | Inputs,
+        statistics: Mapping[str, Tensor] | None = None,
+        mode: Mode = "eval",
+    ) -> Tensor:
+        """Features (n, f): the flattened inputs of the head. Arguments are as in `forward`.
+
+        The head is the layer that each task replaces, or the last maskable layer if tasks share it.
+        If it reads every token, features are what the network returns without it: the last token's.
+        Raises InputError if the head is not called exactly once, on a batch.
+        """
+        name = self.own_head.name if self.own_head else self.layers[-1].parameter
+        layer = self._view(mode).get_submodule(name.rpartition(".")[0])
+        calls: list[Tensor] = []
+
+        def read(_: nn.Module, arguments: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+            calls.extend(arguments[:1])
+            return arguments[0] if arguments and arguments[0].dim() == 3 else outputs
+
+        with layer.register_forward_hook(read):
+            returned = self._outputs(weights, inputs, statistics, mode)
+        if len(calls) != 1 or len(calls[0]) != len(inputs):
+            line = f"the layer of {name} must be called once, on a batch"
+            raise InputError(f"{self.name} has no features: {line}")
+        return (returned if calls[0].dim() == 3 else calls[0]).flatten(1)
+
+    def _outputs(
+        self,
+        weights: Mapping[str, Tensor],
+        inputs: Tensor | Inputs,
+        statistics: Mapping[str, Tensor] | None,
+        mode: Mode,
+    ) -> Any:
+        """What the network returns; the arguments are those of `forward`."""
         self.check_inputs(inputs)
         # Pass copies, because a module may write to its buffers.
         tensors = {name: buffer.clone() for name, buffer in self._fixed_buffers.items()}
@@ -266,37 +313,7 @@ class Backbone(ReadOnlySettings):
                 logits = reader(logits, "logits")
                 # `__setattr__` refuses to change an attribute.
                 vars(self)["logits_reader"] = reader
-        outputs = self.num_classes
-        if self.own_head is not None and self.own_head.name in weights:
-            outputs = len(weights[self.own_head.name])
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        if got != (len(inputs), outputs):
-            wanted = f"{(len(inputs), outputs)}{' in training' * view.training}, returned {got}"
-            advice = self._advice(got, inputs)
-            raise InputError(f"{self.name} must return logits {wanted}; {advice}")
         return logits
-
-    def features(
-        self,
-        weights: Mapping[str, Tensor],
-        inputs: Tensor | Inputs,
-        statistics: Mapping[str, Tensor] | None = None,
-        mode: Mode = "eval",
-    ) -> Tensor:
-        """Features (n, f): the flattened inputs of the head. Arguments are as in `forward`.
-
-        The head is the layer that each task replaces, or the last maskable layer if tasks share it.
-        Raises InputError if the head is not called exactly once, on a batch.
-        """
-        name = self.own_head.name if self.own_head else self.layers[-1].parameter
-        layer = self._view(mode).get_submodule(name.rpartition(".")[0])
-        calls: list[Tensor] = []
-        with layer.register_forward_pre_hook(lambda _, arguments: calls.extend(arguments[:1])):
-            logits = self.forward(weights, inputs, statistics, mode)
-        if len(calls) != 1 or len(calls[0]) != len(logits):
-            line = f"the layer of {name} must be called once, on a batch"
-            raise InputError(f"{self.name} has no features: {line}")
-        return calls[0].flatten(1)
 
     def headed(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """Logits (n, K) from `features`, by the task's own head, which is in `weights`."""
@@ -470,7 +487,7 @@ class Backbone(ReadOnlySettings):
         advice = "define the layer that gives them last, and return its outputs as they are"
         return f'{line}; {advice}, or use head="shared"'
 
-    def _advice(self, got: tuple[int, ...] | str, inputs: Inputs) -> str:
+    def _advice(self, got: tuple[int, ...] | str, inputs: Tensor | Inputs) -> str:
         """The advice for a network that returns something other than logits."""
         if isinstance(got, str):
             return "return the tensor of logits alone, or as an attribute or a key `logits`"
