@@ -48,6 +48,20 @@ def test_memory_that_is_used_again_and_again_is_copied():
     assert torch.equal(as_examples(Reusing(X, Y)).inputs, X)
 
 
+def test_items_of_several_inputs():
+    memory = torch.empty(3)
+    named = [{"a": X[place], "b": place.tolist()} for place in torch.arange(N)]
+    for give in (
+        lambda i: (named[i], Y[i]),
+        lambda i: {**named[i], "a": memory.copy_(X[i]), "y": Y[i]},
+    ):
+        data = type("Given", (Pairs,), {"__getitem__": lambda _, index, give=give: give(index)})
+        examples = as_examples(data(X, Y))
+        assert examples.labels.tolist() == Y.tolist()
+        assert torch.equal(examples.inputs.named["a"], X)
+        assert torch.equal(examples.inputs.named["b"], torch.arange(N))
+
+
 @pytest.mark.parametrize("changes", [{}, {"target_transform": "swapped"}])
 def test_targets_of_torchvision_spare_a_reading(changes):
     reads = []

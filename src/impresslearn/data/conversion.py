@@ -4,8 +4,9 @@ Data that fit in memory are read once and held. Data that do not fit are streame
 of a `Dataset` that applies random transforms: holding them would repeat the first random draw.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def as_examples(
 ) -> Examples | StreamedExamples:
     """Labelled examples from any of the usual forms.
 
-    - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label); a
+    - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label) or,
+      for several inputs, of dictionaries with a label, which are read once, into memory; a
       `DataLoader`, of which only the data set is used, not its batch size and order; a Hugging Face
       data set with a label column named as in `LABEL_NAMES`; the path of an image folder with one
       sub-folder per class (extra `vision`); or `Examples`.
@@ -71,7 +73,7 @@ def as_examples(
         data = _dataset_of(data)
     of_rows = hasattr(data, "column_names") and hasattr(data, "with_format")
     if of_rows and not isinstance(data, Mapping):
-        return _of_rows(data, layout)
+        return _of_rows(list(data.with_format(None)), layout)
     if isinstance(data, torch_data.Dataset) and not isinstance(data, torch_data.IterableDataset):
         return _from_dataset(data, memory_limit, workers, layout)
     if isinstance(data, (tuple, list)) and len(data) == 2:
@@ -84,17 +86,18 @@ def as_examples(
     )
 
 
-def _of_rows(data: Any, layout: Preprocessing | None) -> Examples:
-    """A Hugging Face data set, plain or streamed, whose rows are dictionaries with a label."""
-    rows = list(data.with_format(None))
+def _of_rows(rows: Sequence[Any], layout: Preprocessing | None) -> Examples:
+    """Examples from rows that are dictionaries with a label, or pairs (dictionary, label)."""
     if not rows:
         raise InputError(NO_EXAMPLE)
+    rows = [row if isinstance(row, Mapping) else {**row[0], "label": row[1]} for row in rows]
     label, others = label_and_others(rows[0])
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in others}
     inputs = columns[others[0]]
     if len(others) > 1:
         with users_code(lambda: f"the columns {', '.join(others)} are not numbers"):
-            inputs = {name: torch.tensor(values) for name, values in columns.items()}
+            parts = [[torch.as_tensor(cell) for cell in columns[name]] for name in others]
+            inputs = dict(zip(others, map(torch.stack, parts), strict=True))
     return pair(inputs, [row[label] for row in rows], layout)
 
 
@@ -203,7 +206,12 @@ def _from_dataset(
     count = len(items)
     if count == 0:
         raise InputError(NO_EXAMPLE)
-    with drawing(0):
+    with drawing(0), users_code(lambda: f"the {type(dataset).__name__} cannot be read"):
+        item: Any = dataset[0]
+        value = item[0] if isinstance(item, (tuple, list)) and len(item) == 2 else item
+        if isinstance(value, Mapping) and (value is not item or len(value) > 2):
+            # Copied, because a data set may reuse the memory of an item.
+            return _of_rows([deepcopy(dataset[index]) for index in range(count)], layout)
         first, _ = items[0]
     items = replace(items, form=_form_of(first))
     pixels, images = first.dtype == torch.uint8, isinstance(dataset, ImageFiles)
@@ -213,7 +221,7 @@ def _from_dataset(
         values, labels = [], []
         for index in range(count):
             value, label = items[index]
-            values.append(value.clone())  # a data set may reuse the memory of an item
+            values.append(value.clone())
             labels.append(label)
         return replace(pair(values, labels), pixels=pixels)
     workers = 0 if fits else workers  # for few data, starting processes takes longer than reading
