@@ -33,7 +33,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, unit_norm_penalty
 
-# At least 300 steps of small batches: a task of 50 labels needs as many as a task of 50,000.
+# At least 300 steps of small batches: three epochs of 50 examples would be far too few steps.
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
@@ -41,8 +41,8 @@ COEFFICIENT_RECIPE = Recipe(
 # Gains of the PI controller of the price's logarithm. The size reacts late to the price, so an
 # integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
-# The training aims at these fractions of the budget. The size stays a little above the aim and may
-# grow in the last steps.
+# The training aims at these fractions of the budget; the second is for sparse integers. The size
+# stays a little above the aim and may grow in the last steps.
 AIM, SPARSE_AIM = 0.92, 0.7
 
 
@@ -87,7 +87,7 @@ def trainable_numbers(
     - previous: the task's numbers to continue from; None starts from the beginning.
     - budget: limit on the bytes. The price of bits is adjusted so that the code ends near it. If
       the code is too long in the end, small integers are set to 0.
-    - head: whether to train the task's own head too, if it has one. Not for previous numbers.
+    - head: whether to train the task's own head too, if it has one. Ignored with `previous`.
 
     Raises InputError for an empty bank if masks are needed, and for previous numbers whose kind
     differs from the settings.

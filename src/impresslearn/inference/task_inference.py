@@ -49,7 +49,7 @@ JUDGED_INPUTS = 256  # the most inputs of a batch that are judged
 # The loss of predictions is divided by this temperature, calibrated on rotated digits.
 TEMPERATURE = 0.1
 # The weight of a squared distance. 0.5 would be right if the six parts of the distance (two moments
-# and four group means) were independent and Gaussian. It is 1 to 3 points better on digits, but
+# and four group means) were independent and Gaussian. 0.5 is 1 to 3 points better on digits, but
 # finds the task of 78% of single sentences instead of 88%.
 DISTANCE_WEIGHT = 0.25
 # For inputs of few values: the weight of a Gaussian's evidence, below 1 because values correlate,
@@ -205,17 +205,17 @@ def guess_task(
     - tasks: the possible tasks. "exhaustive" loads one after another, other methods load all.
     - inputs: unlabelled inputs in the form that the network takes.
     - method: "auto" is "exhaustive" here.
-    - objective: the loss of the superposition's predictions. "entropy", of the papers, is their
-      mean entropy. "information" subtracts the entropy of the mean prediction. It ranks tasks far
-      better over weights of gain 2, and keeps "alpha" from collapsing over some networks, but
-      "alpha" found more of 100 permutations with "entropy".
-    - recipe: for "alpha", a `Recipe` or a mapping of entries to change.
+    - objective: the loss of the superposed network. "entropy", from both papers, is the mean
+      entropy of the predictions. "information" subtracts the entropy of the mean prediction. Over
+      weights of gain 2 (see `create_backbone`) "information" ranks tasks far better. Over some
+      networks it keeps "alpha" from predicting one class for all inputs. But "alpha" found more of
+      100 permutations with "entropy".
+    - recipe, seed: for "alpha". The recipe is a `Recipe` or a mapping of entries to change.
     - penalty: for "alpha", λ of the paper's eq. 2.
     - shared: norm statistics that all tasks share.
     - space, frozen: for tasks with feature profiles, the coordinates of these profiles, and the
       frozen network, which computes the features.
     - class_map: "exhaustive" uses it in place of the profiles if it has all tasks.
-    - seed: for "alpha".
 
     Raises InputError for no task, no input and an unknown method. "one_shot" and "alpha" raise it
     for tasks that do not add up: with their own head, tuned norms or biases, or start="network".

@@ -73,14 +73,14 @@ class ImpressLearner(ReadOnlySettings):
       layers) or "uniform" (equal density).
     - granularity: the kind of numbers that a task learns. "layer": a coefficient per mask and layer
       (the paper). "unit": a coefficient per mask and output unit. "weight": an integer per weight,
-      without masks; needs precision="coded". "readout": a linear head over the network's
-      features under each mask, or without masks over the frozen network's features.
+      without masks; needs precision="coded". "readout": a linear head over features of the
+      network under each mask, or of the frozen network if there are no masks.
       `register_parametrisation` adds other values.
     - output_scale: whether a task that combines masks also learns a scale per output unit.
     - precision: the number format of coefficients, in computations and in the store: "float32",
       "float16", "int8", "int5", "int4", or "coded" (integers, with their code length in the loss).
     - bit_price: for "coded", the price of one bit of code, in bits of cross-entropy summed over
-      the examples (the λ of rate–distortion). Raise it for smaller tasks.
+      the examples (λ in rate–distortion optimisation). Raise it for smaller tasks.
     - penalty: λ of the paper's eq. 2. It keeps Σ |α|, over the coefficients of a layer, near 1.
     - basis_recipe, task_recipe: how masks and a task's numbers are optimised.
     - score_rule: edge-popup trains a score per weight. The mask keeps the weights with the highest
@@ -97,7 +97,7 @@ class ImpressLearner(ReadOnlySettings):
       and shifts. 0 turns this off.
     - max_bytes: the most bytes a learned task may take. Training adjusts the price of bits to fit.
     - staged: whether a task first learns a coded readout of the frozen network's features. With 60
-      or more examples it then also changes the network, unless the held-out loss clearly rises.
+      or more examples it may then also change the network, unless the held-out loss clearly rises.
     - progress: whether to show progress bars: True, False or "auto" (only on a terminal); or a
       function that logs numbers, see `training.progress`.
     - cache_bytes: memory for the weights of recently used tasks, in bytes.
@@ -241,8 +241,8 @@ class ImpressLearner(ReadOnlySettings):
 
         The masks are named name, name/1, name/2, … The task predicts with the first mask.
 
-        - seeds: one integer per mask, all different. A mask depends only on its own seed, but if
-          the first gathers norm statistics that all tasks share, all depend on the first seed too.
+        - seeds: one integer per mask, all different. A mask depends only on its own seed, and on
+          the first seed if the first mask gathers norm statistics that all tasks share.
         - batched: as in `learn_tasks`. name, data, note: as in `learn_basis`.
         """
         numbers = range(check_integer("count", count, 1))
@@ -260,7 +260,7 @@ class ImpressLearner(ReadOnlySettings):
         """Draws masks and adds them to the bank.
 
         - source: "random" (with the learner's sparsity and allocation), "disjoint" (each weight is
-          in exactly one mask) or "disjoint_kernels" (each kernel of a convolution is).
+          in exactly one mask) or "disjoint_kernels" (the same, but convolution kernels stay whole).
         - seed: seed of the draw; by default the learner's seed.
         """
         settings, count = self.settings, check_integer("count", count, 1)
@@ -333,7 +333,7 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def remove_task(self, name: str) -> ImpressLearner:
-        """Removes a task with all its versions. The bank keeps its masks."""
+        """Removes a task with all its versions. All masks stay in the bank."""
         self._store.remove_task(name)
         return self
 
@@ -568,7 +568,7 @@ class ImpressLearner(ReadOnlySettings):
                 names, values = shortlist  # the inputs now come with their features
                 if among == "learned":
                     names = [name for name in names if store.tasks.stored(name).role == "learned"]
-                among = names or among  # without a learned task in the shortlist, run them all
+                among = names or among  # if none is left, run all learned tasks
         keywords = {"frozen": store.frozen_view, "space": store.space, "class_map": store.class_map}
         return self._known_tasks(among), values, keywords
 
@@ -583,8 +583,8 @@ class ImpressLearner(ReadOnlySettings):
         if len(chosen) > MANY_COMPARED:
             warn_caller(
                 f"inputs are compared with {len(chosen):,} tasks one by one, which takes minutes; "
-                "name fewer in among; without method and among, a pretrained network judges only "
-                "the nearest"
+                "name fewer tasks in among, or leave out method and among: over a pretrained "
+                "network only the nearest tasks then run"
             )
         known = []
         for task in chosen:

@@ -52,7 +52,7 @@ from impresslearn.training.batched import Problem, solve, stacks
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
-# A task that ends more than 10% above its budget of bytes is trained again, at most 4 times in all.
+# A task that ends over 10% above its byte budget is trained again; at most 4 trainings in all.
 MAX_EXCESS, MAX_TRIALS = 0.1, 4
 # A task has learned something if its final loss is below this fraction of the chance loss.
 CHANCE_LOSS_RATIO = 0.98

@@ -28,7 +28,7 @@ class MaskInfo:
     """Where a mask comes from.
 
     - `name`: the mask's name, unique in its bank.
-    - `source`: "edge_popup", "random", or "given" for a mask that the caller made.
+    - `source`: "edge_popup", "random" for any drawn mask, or "given" for one that the caller made.
     - `ones`: the number of ones in each layer.
     - `recipe`: the settings with which the mask was trained or drawn.
     - `coded`: the mask as bytes for the store; None until they are first needed.

@@ -81,7 +81,7 @@ class Store:
         self.cache = WeightCache(cache_bytes)
         self._mask_digests: dict[int, bytes] = {}
         self._written_masks = 0  # how many masks of the bank are known to be in the database
-        self._generation: Hashable = None  # the database's generation at the last `catch_up`
+        self._generation: Hashable = None  # `Database.generation` at the last `catch_up`
         # A commit acquires `committing`, then `_adopting`. A reader acquires one of them at a time.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
         # Whether learning may add a projection or `FeatureSpace` for all tasks; False in workers.
@@ -145,7 +145,7 @@ class Store:
         network, head = self.backbone, self.backbone.own_head
         if head is None or network.normalises_by_batch:
             return False
-        # Without layers, the inputs are the features. If there are few, their statistics do better.
+        # Without layers, features are input values. If these are few, their statistics do better.
         return network.pretrained or (not network.layers and head.fan_in > FEW_FEATURES)
 
     @property
@@ -353,8 +353,8 @@ class Store:
         inputs = profiled = run.examples.inputs_at(places)
         readout = draft.parts[-1] if draft.parts else None
         if run.features is not None and isinstance(readout, Readout):
-            # Features from training save a forward pass. They are those of the frozen network: if
-            # the task changes the network, its profile can use them, but its outputs cannot.
+            # Features from training save a forward pass. If the task changes the network, they are
+            # the frozen network's features: its profile can use them, but its outputs cannot.
             changes_network = len(draft.parts) > 1
             positions = _positions(0 if changes_network else row.num_masks, readout.residual)
             values = run.features[torch.from_numpy(places)]
@@ -433,8 +433,8 @@ class Store:
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features a readout reads.
 
-        - num_masks: the network under each of the first masks of the bank.
-        - residual: whether the frozen network comes before these.
+        - num_masks: N, for the network under each of the first N masks of the bank.
+        - residual: whether the frozen network comes before these N networks.
         """
         self.catch_up()
         positions = _positions(num_masks, residual)

@@ -1,7 +1,7 @@
 """The optimisation loop `fit`, its settings (`Recipe`), the training of a task, and objectives.
 
-A `Trainable` is the numbers to optimise, and a `TaskTraining` the data and the network. Its method
-`fit` runs the loop with both: eqs. 1 and 2 of the paper.
+A `Trainable` holds the numbers to optimise, and a `TaskTraining` holds the data and the network.
+`TaskTraining.fit` runs the loop with both: eqs. 1 and 2 of the paper.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "l
 LIMITS = {"lr": (1e-12, math.inf), "batch_fraction": (1e-12, 1.0), "label_smoothing": (0.0, 0.999)}
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
-# Within this number of steps a gradient must reach every weight, with a warning if it is always 0.
+# A gradient must reach every weight in this number of steps. If all are 0, a warning follows.
 WATCHED = 4
 
 
@@ -102,7 +102,7 @@ class Recipe:
         return math.ceil(examples / self.batch_for(examples))
 
     def settings(self) -> dict[str, Any]:
-        """The recipe as plain values, without a label_smoothing of 0, as in committed results."""
+        """The recipe as plain values. Like committed results, it omits a label_smoothing of 0."""
         plain = asdict(self)
         if not self.label_smoothing:
             del plain["label_smoothing"]
@@ -290,7 +290,7 @@ class StepLoss:
             weights = dict(weights)
             for name, weight in weights.items():
                 if weight.requires_grad:
-                    # A node per weight: an operation that makes several gives all a gradient.
+                    # A view has its own node; a node with several outputs gives each a gradient.
                     weights[name] = weight.view_as(weight)
                     found = self._reached.setdefault(name, [])
                     weights[name].register_hook(partial(_note, found))
