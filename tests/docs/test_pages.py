@@ -204,7 +204,7 @@ def test_rivals_of_single_inputs_have_the_numbers_of_their_record():
     for start, names in SINGLE_INPUTS.items():
         rivals = [rows[name] for name in names]
         apart = [records.signed(100 * (ours["class_il"] - row["class_il"])) for row in rivals]
-        difference = " to ".join(dict.fromkeys([apart[-1], apart[0]]))
+        difference = " to ".join(dict.fromkeys([apart[0], apart[-1]]))
         theirs = "; ".join(map(in_all, rivals))
         assert front_row(start)[1:4] == [theirs, in_all(ours), difference]
     methods = [by_method(f"{network}-blocks") for network in ("efficientnet", "resnet20")]
