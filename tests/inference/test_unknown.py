@@ -36,7 +36,7 @@ def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
     assert TaskProfile.decode(content, few_features=False) == profile
 
 
-@pytest.mark.parametrize("rows", [60, 120])
+@pytest.mark.parametrize("rows", [60, pytest.param(120, marks=pytest.mark.nightly)])
 def test_tables_are_told_by_the_values_of_their_columns(rows):
     """Sites whose sensors are set differently, though one site's rule suits the others too."""
     generator = np.random.default_rng(0)

@@ -39,13 +39,12 @@ def computed():
     return in_a_new_process("-c", COMPUTE).split()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "expected"),
     [
-        pytest.param(NO_NUMBA, ["reference", "0"], id="no Numba"),
-        pytest.param(UNCOMPILED, ["reference", "1"], id="code that does not compile"),
-        pytest.param(NO_CACHE, ["cpu", "0"], id="an installation that cannot be written to"),
+        pytest.param(NO_NUMBA, ["reference", "0"], id="no Numba", marks=pytest.mark.nightly),
+        pytest.param(UNCOMPILED, ["reference", "1"], id="not compiled", marks=pytest.mark.slow),
+        pytest.param(NO_CACHE, ["cpu", "0"], id="read-only folder", marks=pytest.mark.nightly),
     ],
 )
 def test_slower_loops_compute_the_same(computed, tmp_path, broken, expected):
