@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ class ExportedTask(nn.Module):
         if self._copies:
             inputs = tuple(value.clone() for value in inputs)
             named = {name: value.clone() for name, value in named.items()}
-        total = None
+        parts = []
         for network in self.networks:
             output = network(*inputs, **named)
             # Some networks return more than a tensor only in training.
@@ -126,10 +127,8 @@ class ExportedTask(nn.Module):
                 output = self._reader(output, "logits")
             # Rows of the last layer without a class are computed and then dropped. A smaller matrix
             # product might add terms in another order, and the last bits would differ.
-            logits = output[:, : len(self.classes)]
-            total = logits if total is None else total + logits
-        assert total is not None
-        return total
+            parts.append(output[:, : len(self.classes)])
+        return reduce(torch.add, parts)
 
     def _prepared(self, raw: Tensor) -> Tensor:
         """Prepares raw inputs by the same arithmetic as `Preprocessing.apply`, bit for bit."""
