@@ -1,8 +1,4 @@
-"""The optimisation loop `fit`, its settings (`Recipe`), the training of a task, and objectives.
-
-A `Trainable` is the numbers to optimise, and a `TaskTraining` the data and the network. Its method
-`fit` runs the loop with both: eqs. 1 and 2 of the paper.
-"""
+"""The optimisation loop `fit`, its settings (`Recipe`), the training of a task, and objectives."""
 
 from __future__ import annotations
 
@@ -222,6 +218,8 @@ def with_head(
 @dataclass(frozen=True)
 class TaskTraining:
     """A task to train on: its batches and recipe, the network, and the mode of its norms.
+
+    Its method `fit` runs the loop with a `Trainable`: eqs. 1 and 2 of the paper.
 
     - source: batches of inputs with class indices.
     - num_classes: the number of the network's outputs that the task uses.
