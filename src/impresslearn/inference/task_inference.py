@@ -326,15 +326,11 @@ def _judge(
     size: int,
 ) -> list[TaskGuess]:
     """A guess for each batch of `size` inputs, by running every task ("exhaustive")."""
-    positions: list[int] = []
-    names: list[str] = []
-    parts = []
+    names, positions, parts = [task.name for task in tasks], list[int](), []
     for part in outputs_of_tasks(backbone, bank, tasks, inputs, evidence.features):
         positions += part.positions
-        names += [task.name for task in part.tasks]
         parts.append(_losses_and_log_odds(backbone, part, inputs, evidence, size))
     order = np.argsort(positions)
-    names = [names[place] for place in order]
     columns = [torch.cat(each)[order].T for each in zip(*parts, strict=True)]
     guesses = []
     for loss, log_odds, classes in zip(*columns, strict=True):
