@@ -146,9 +146,8 @@ def merged_network(task: TaskModel, weights: Weights) -> nn.Module:
     """A copy of the backbone's module, in evaluation mode, with the weights of the task."""
     backbone, view = task.backbone, task.view
     module = copy.deepcopy(backbone.module).eval()
-    heads = () if backbone.own_head is None else backbone.own_head.shapes
     for name, weight in backbone.parameters_of(weights).items():
-        if name not in heads:
+        if name not in backbone.head_shapes:
             module.get_parameter(name).copy_(weight)
             continue
         # The task's head may have another number of outputs than the module's last layer.
