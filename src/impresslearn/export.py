@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ class ExportedTask(nn.Module):
         if self._copies:
             inputs = tuple(value.clone() for value in inputs)
             named = {name: value.clone() for name, value in named.items()}
-        total = None
+        parts = []
         for network in self.networks:
             output = network(*inputs, **named)
             # Some networks return more than a tensor only in training.
@@ -126,10 +127,8 @@ class ExportedTask(nn.Module):
                 output = self._reader(output, "logits")
             # Rows of the last layer without a class are computed and then dropped. A smaller matrix
             # product might add terms in another order, and the last bits would differ.
-            logits = output[:, : len(self.classes)]
-            total = logits if total is None else total + logits
-        assert total is not None
-        return total
+            parts.append(output[:, : len(self.classes)])
+        return reduce(torch.add, parts)
 
     def _prepared(self, raw: Tensor) -> Tensor:
         """Prepares raw inputs by the same arithmetic as `Preprocessing.apply`, bit for bit."""
@@ -147,9 +146,8 @@ def merged_network(task: TaskModel, weights: Weights) -> nn.Module:
     """A copy of the backbone's module, in evaluation mode, with the weights of the task."""
     backbone, view = task.backbone, task.view
     module = copy.deepcopy(backbone.module).eval()
-    heads = () if backbone.own_head is None else backbone.own_head.shapes
     for name, weight in backbone.parameters_of(weights).items():
-        if name not in heads:
+        if name not in backbone.head_shapes:
             module.get_parameter(name).copy_(weight)
             continue
         # The task's head may have another number of outputs than the module's last layer.

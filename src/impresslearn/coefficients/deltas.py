@@ -38,7 +38,7 @@ class Head(Parametrisation):
         return head_layouts(backbone, self.kind, features, num_classes)
 
     def start(self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool) -> Starts:
-        shapes = backbone.own_head.shapes.values() if backbone.own_head else ()
+        shapes = backbone.head_shapes.values()
         return [Start(0.0 if shape else backbone.head_bias) for shape in shapes]
 
     def weights(self, backbone: Backbone, bank: MaskBank, tensors: Tensors) -> Weights:
@@ -49,11 +49,10 @@ def head_layouts(
     backbone: Backbone, kind: str, features: int, num_classes: int
 ) -> list[TensorLayout]:
     """Weights (features, K), and a bias (K,) where the network's last layer has one."""
-    shapes = backbone.own_head.shapes if backbone.own_head else {}
     # A bias has only the dimension of the classes, so its shape in the layer is ().
     return [
         TensorLayout(f"{kind}.{name}", (features, num_classes) if shape else (num_classes,))
-        for name, shape in shapes.items()
+        for name, shape in backbone.head_shapes.items()
     ]
 
 
@@ -67,11 +66,11 @@ def head_coefficients(head: Mapping[str, Tensor]) -> Coefficients:
 
 def head_weights(backbone: Backbone, head: Sequence[Tensor] | None) -> dict[str, Tensor]:
     """A task's head as the parameters of the last layer, by name; {} for None."""
-    if head is None or backbone.own_head is None:
+    if head is None:
         return {}
     return {
         name: values.t().reshape(-1, *shape).to(backbone.head_dtype)
-        for (name, shape), values in zip(backbone.own_head.shapes.items(), head, strict=True)
+        for (name, shape), values in zip(backbone.head_shapes.items(), head, strict=True)
     }
 
 

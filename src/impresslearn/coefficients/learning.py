@@ -1,8 +1,7 @@
 """Trains a task's numbers with gradients: eqs. 1 and 2 of the paper, for any parametrisation.
 
 `trainable_numbers` sets up the tensors of a parametrisation for training, as real numbers or as
-integers on grids. It returns a `Trainable`, whose `step_weights` computes the network's weights.
-Then `TaskTraining.fit` minimises cross-entropy plus the cost that `step_weights` returns.
+integers on grids. `TaskTraining.fit` trains them.
 """
 
 import math

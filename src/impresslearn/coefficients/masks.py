@@ -1,9 +1,4 @@
-"""Mixtures of masks: the paper's coefficients, W ⊙ Σ_t α_t M^t (eq. 1).
-
-There is one α per mask and layer ("layer", as in the paper) or per mask and output unit ("unit").
-A learned scale per output unit can be added. With `residual` (the learner's start="network") masks
-change the network's own weights: W ⊙ (1 + Σ_t α_t M^t).
-"""
+"""Mixtures of masks: the paper's coefficients, W ⊙ Σ_t α_t M^t (eq. 1)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -44,11 +39,11 @@ EMPTY = "the bank is empty; call learn_basis or add_random_masks (or: learn --ba
 
 @dataclass(frozen=True)
 class MaskMixture(Parametrisation):
-    """Coefficients over the first N masks of the bank.
+    """Coefficients over the first N masks of the bank, one α per mask and layer as in the paper.
 
     - per_unit: one α per mask and output unit, (N, units) per layer, instead of (N,).
-    - output_scale: whether each layer also has a scale per output unit, (units,).
-    - residual: W ⊙ (1 + Σ α M) instead of W ⊙ Σ α M.
+    - output_scale: whether each layer also has a learned scale per output unit, (units,).
+    - residual: the learner's start="network", W ⊙ (1 + Σ α M) instead of W ⊙ Σ α M.
     """
 
     per_unit: bool = False

@@ -1,9 +1,8 @@
 """A sparse integer for each weight, trained with its code length as part of the loss.
 
 A task's weights are W ⊙ n s, with an integer n per weight and a step s per layer. On a random
-network the integers start as a sparse random mask and stay at 0 or above. So the signs come from
-the network and need no bits. On a pretrained network the weights are W ⊙ (1 + n s), and all n start
-at 0. The forward pass uses rounded n; the gradient ignores the rounding (straight-through).
+network n is at least 0, so the signs come from the network and need no bits. The forward pass uses
+rounded n; the gradient ignores the rounding (straight-through).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ LOWEST_SHARE = 0.05
 class Multipliers(Parametrisation):
     """An integer multiple n for each weight, without masks.
 
-    - residual: W ⊙ (1 + n s), with n of either sign, instead of W ⊙ n s with n >= 0.
+    - residual: for pretrained networks, W ⊙ (1 + n s) with n of either sign.
     """
 
     residual: bool = False

@@ -81,8 +81,7 @@ def _remeasured(
 ) -> Statistics:
     """The statistics of all batch norms, measured in one evaluation pass and rounded.
 
-    Each layer is measured with the rounded statistics of earlier layers, and so corrects for their
-    rounding errors. Norms that are not called keep the initial statistics.
+    Norms that are not called keep the initial statistics.
     """
     statistics = backbone.initial_statistics()
     left = {origin.prefix: origin for origin in _origins(backbone)}

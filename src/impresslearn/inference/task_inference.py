@@ -148,9 +148,7 @@ def feature_evidence(
     names, foreign = [task.name for task in tasks], dict[str, Tensor]()
     known = {} if class_map is None else class_map.codes
     # An update may have added classes that the map does not have.
-    lacking = len(tasks)
-    if known:
-        lacking = sum(known.get(task.name, (0,))[0] != task.num_classes for task in tasks)
+    lacking = sum(known.get(task.name, (0,))[0] != task.num_classes for task in tasks)
     if known and lacking:
         line = f"it lacks {lacking} of {len(tasks)} tasks or some of their classes"
         warn_caller(f"the class map is not used, because {line}; pass their data to tell_apart")
@@ -176,8 +174,7 @@ def feature_evidence(
                 log_ratios[task.name] = -RATIO_WEIGHT / 2 * relative  # relative is -2 log ratio
                 foreign[task.name] = task.profile.scores(relative, central)
     if class_map is not None and not lacking:
-        scores = dict(zip(names, class_map.scores(values, names), strict=True))
-        return FeatureEvidence(features, scores, foreign)
+        log_ratios = dict(zip(names, class_map.scores(values, names), strict=True))
     return FeatureEvidence(features, log_ratios, foreign)
 
 
@@ -227,9 +224,7 @@ def guess_task(
     judged = spread_rows(inputs, JUDGED_INPUTS)
     if method in ("auto", "exhaustive"):
         evidence = feature_evidence(backbone, tasks, judged, space, frozen, class_map)
-        outputs = outputs_of_tasks(backbone, bank, tasks, judged, evidence.features)
-        (guess,) = _judge(backbone, outputs, judged, "exhaustive", evidence, len(judged))
-        return guess
+        return _judge(backbone, bank, tasks, judged, evidence, len(judged))[0]
     tasks = list(tasks)
     weights = [_superposable(backbone, task, method) for task in tasks]
     num_classes = max(task.num_classes for task in tasks)
@@ -245,9 +240,8 @@ def guess_task(
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     # Judge sixteen, because the order of the shares is unreliable for small batches.
     shortlist = [tasks[place] for place in order[:16]]
-    outputs = outputs_of_tasks(backbone, bank, shortlist, judged)
     no_features = FeatureEvidence(None, {}, {})  # tasks that can be added up have no own heads
-    (guess,) = _judge(backbone, outputs, judged, method, no_features, len(judged))
+    (guess,) = _judge(backbone, bank, shortlist, judged, no_features, len(judged))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The mixture may fit worse than the best task's own weights: keep the better of the two.
     best = next(task.view() for task in shortlist if task.name == guess.best)
@@ -256,7 +250,7 @@ def guess_task(
         for view in (mixture, best)
     ]
     chosen = mixture if losses[0] <= losses[1] else best
-    return replace(guess, posterior=posterior, mixture=chosen)
+    return replace(guess, posterior=posterior, method=method, mixture=chosen)
 
 
 @torch.no_grad()
@@ -281,8 +275,7 @@ def guess_tasks(
     at_once = 1 if backbone.normalises_by_batch else JUDGED_INPUTS
     for part in inputs.split(even_parts(len(inputs), at_once)):
         evidence = feature_evidence(backbone, tasks, part, space, frozen, class_map)
-        outputs = outputs_of_tasks(backbone, bank, tasks, part, evidence.features)
-        guesses += _judge(backbone, outputs, part, "exhaustive", evidence, 1)
+        guesses += _judge(backbone, bank, tasks, part, evidence, 1)
     return guesses
 
 
@@ -326,22 +319,18 @@ def _superposable(
 
 def _judge(
     backbone: Backbone,
-    outputs: Iterable[Outputs],
+    bank: MaskBank,
+    tasks: Collection[KnownTask],
     inputs: Tensor | Inputs,
-    method: str,
     evidence: FeatureEvidence,
     size: int,
 ) -> list[TaskGuess]:
-    """A guess for each batch of `size` inputs; outputs: of all tasks, in any order."""
-    positions: list[int] = []
-    names: list[str] = []
-    parts = []
-    for part in outputs:
+    """A guess for each batch of `size` inputs, by running every task ("exhaustive")."""
+    names, positions, parts = [task.name for task in tasks], list[int](), []
+    for part in outputs_of_tasks(backbone, bank, tasks, inputs, evidence.features):
         positions += part.positions
-        names += [task.name for task in part.tasks]
         parts.append(_losses_and_log_odds(backbone, part, inputs, evidence, size))
     order = np.argsort(positions)
-    names = [names[place] for place in order]
     columns = [torch.cat(each)[order].T for each in zip(*parts, strict=True)]
     guesses = []
     for loss, log_odds, classes in zip(*columns, strict=True):
@@ -351,7 +340,7 @@ def _judge(
         *likely, unknown = torch.cat([-loss, unknown_score[None]]).softmax(dim=0).tolist()
         posterior = dict(zip(names, likely, strict=True))
         index = int(classes[best]) if classes[best] >= 0 else None
-        guesses.append(TaskGuess(names[best], posterior, unknown, method, None, index))
+        guesses.append(TaskGuess(names[best], posterior, unknown, "exhaustive", None, index))
     return guesses
 
 

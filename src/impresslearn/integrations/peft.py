@@ -385,9 +385,9 @@ class ImpressModel(BaseTuner):
         place = f".modules_to_save.{adapter_name}."
         for key, parameter in model.named_parameters():
             if place in key and parameter.is_floating_point():
-                flat = [state_dict[key].detach().reshape(-1)]
-                content = encode_tensors(flat, _layouts(flat), "coded", largest=LARGEST)
-                state_dict[key] = _with_checksum(content, [parameter])  # PEFT takes it from here
+                given = [state_dict[key]]
+                content = encode_tensors(given, _layouts(given), "coded", largest=LARGEST)
+                state_dict[key] = _with_checksum(content, given)  # PEFT takes it from here
         return kept
 
     @classmethod
@@ -439,14 +439,13 @@ def _decoded(code: Tensor, wanted: Iterable[Tensor], masks: str | None = None) -
         line = "the saved adapter is damaged, or was made with other masks, seed or granularity"
         raise InputError(line)
     try:
-        tensors, _ = decode_tensors(content, _layouts(wanted), "coded")
+        return decode_tensors(content, _layouts(wanted), "coded")[0]
     except ValueError as error:
         raise InputError(f"the saved adapter cannot be read: {error}") from None
-    return [tensor.reshape(like.shape) for tensor, like in zip(tensors, wanted, strict=True)]
 
 
 def _layouts(tensors: Sequence[Tensor]) -> list[TensorLayout]:
-    return [TensorLayout("", (value.numel(),)) for value in tensors]
+    return [TensorLayout("", tuple(value.shape)) for value in tensors]
 
 
 # PEFT rejects a method that it already knows, for example when this module is imported again.

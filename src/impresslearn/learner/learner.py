@@ -1,8 +1,7 @@
 """`ImpressLearner`: one frozen network, a bank of masks over its weights, and any number of tasks.
 
-`learn_basis` trains a mask and adds it to the bank. `learn_task` learns a few numbers for a task,
-such as the coefficients that combine the masks. Neither method changes the weights, the masks or
-the numbers of earlier tasks. If learning fails, the task is not stored.
+No method changes the network's weights, the masks or the numbers of earlier tasks. If learning
+fails, the task is not stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The settings of a learner, and presets: named sets of settings that belong together.
 
-The "paper_…" presets follow Table 2 and the text of the paper, which give no recipe for edge-popup.
-For it, ResNet presets use the settings of the authors' published code. "paper_lenet" uses our own
-recipe (Adam at 0.03, cosine, two epochs) instead of the authors' RMSprop at 1e-4.
+The "paper_…" presets follow Table 2 and the text of the paper. For edge-popup, "paper_lenet" uses
+our own recipe (Adam at 0.03, cosine, two epochs) instead of the authors' RMSprop at 1e-4.
 """
 
 from collections.abc import Iterable, Mapping

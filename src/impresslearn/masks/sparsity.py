@@ -2,7 +2,7 @@
 
 Sparsity is the fraction of zeros, in [0, 1). "uniform" gives all layers the same sparsity.
 "erdos_renyi" gives a layer a density proportional to (fan_in + fan_out) / numel, so that small
-layers, such as the head, keep more of their weights. The total number of ones is exact.
+layers, such as the head, keep more of their weights.
 """
 
 import numbers

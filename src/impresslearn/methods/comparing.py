@@ -1,7 +1,6 @@
 """`compare` evaluates several methods on the same stream, over several seeds.
 
-A run is one method with one combination of its settings and one seed. Runs are independent. With a
-cache, every finished run is a file, and a repeated call does only the missing runs.
+A run is one method with one combination of its settings and one seed. Runs are independent.
 """
 
 import inspect

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from impresslearn.checks import check_known
@@ -50,7 +50,8 @@ class SupSup(ImpressLearner):
     def __init__(
         self, backbone: Backbone, *, precision: Precision = "float32", **settings: Any
     ) -> None:
-        _check_settings("SupSup", settings, "precision")
+        for name in settings:
+            check_known("SupSup has no setting", name, (*MASK_SETTINGS, "precision"))
         settings.setdefault("basis_recipe", SUPSUP_RECIPE)
         super().__init__(backbone, precision=precision, **settings)
         self.recipe = self.settings.basis_recipe
@@ -91,7 +92,8 @@ class Hybrid(FineTuning):
         require_shared_head("Hybrid", backbone)
         if len(backbone.layers) < 2:
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
-        _check_settings("Hybrid", settings)
+        for name in settings:
+            check_known("Hybrid has no setting", name, MASK_SETTINGS)
         self._learner = ImpressLearner(backbone, bank=bank, **settings)
         self.settings, self.bank_ = self._learner.settings, self._learner.bank_
         super().__init__(
@@ -102,8 +104,6 @@ class Hybrid(FineTuning):
             progress=self._learner.progress,
             make_trainable=self._trainable,
         )
-        layers, sparsity = backbone.layers, self.settings.sparsity
-        self._head_ones = ones_per_layer(layers, sparsity, self.settings.allocation)[-1]
 
     def learn_basis(self, name: str, data: Any) -> Hybrid:
         """Trains a mask on a task and adds it to the bank; the task predicts with this mask."""
@@ -119,12 +119,12 @@ class Hybrid(FineTuning):
         return self._learner.zero_shot_score(data, classes)
 
     def _trainable(self, examples: int) -> Trainable:
-        backbone, head = self.backbone, self.backbone.layers[-1]
+        backbone, settings, head = self.backbone, self.settings, self.backbone.layers[-1]
         *alphas, last = equal_alphas(self.bank_)
         for alpha in alphas:
             alpha.requires_grad_(True)
-        ones, device = [self._head_ones], backbone.device
-        scores = PopupScores.create([head], ones, self.seed, "score", device)
+        *_, ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
+        scores = PopupScores.create([head], [ones], self.seed, "score", backbone.device)
 
         def weights() -> tuple[Weights, float]:
             # The mixture also has the last layer; replace it by the weights under the head's mask.
@@ -138,9 +138,3 @@ class Hybrid(FineTuning):
             return weights()[0], size
 
         return Trainable([*alphas, *scores.tensors], weights, result)
-
-
-def _check_settings(method: str, settings: Mapping[str, Any], *more: str) -> None:
-    """Raises InputError for a setting that is neither in `MASK_SETTINGS` nor in `more`."""
-    for name in settings:
-        check_known(f"{method} has no setting", name, (*MASK_SETTINGS, *more))

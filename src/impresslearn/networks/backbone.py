@@ -101,9 +101,10 @@ class Backbone(ReadOnlySettings):
         self.pretrained = pretrained
         self.head = head
         self.own_head = HeadLayer.of(module) if head == "own" else None
-        self._head_shapes = self.own_head.shapes if self.own_head else {}
+        # Without the number of classes; {} if tasks share the head.
+        self.head_shapes = self.own_head.shapes if self.own_head else {}
         every = layers.maskable_layers(module, skip, include)
-        self.layers = tuple(layer for layer in every if layer.name not in self._head_shapes)
+        self.layers = tuple(layer for layer in every if layer.name not in self.head_shapes)
         self.vocabulary = layers.vocabulary_of(module)
         self.checked = False  # `check_passes` sets it, and the name, shape and dtype of each input
         self.seen_inputs: Sequence[tuple[int | str, Sequence[int], str]] = ()
@@ -180,7 +181,7 @@ class Backbone(ReadOnlySettings):
     def new_head(self, num_classes: int) -> dict[str, Tensor]:
         """A head for a task to start from, by parameter name; {} if tasks share a head."""
         head: dict[str, Tensor] = {}
-        for name, shape in self._head_shapes.items():
+        for name, shape in self.head_shapes.items():
             start = 0.0 if shape else self.head_bias
             rows = (num_classes, *shape)
             head[name] = torch.full(rows, start, dtype=self.head_dtype, device=self.device)
@@ -317,8 +318,7 @@ class Backbone(ReadOnlySettings):
 
     def headed(self, features: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """Logits (n, K) from `features`, by the task's own head, which is in `weights`."""
-        assert self.own_head is not None
-        weight, *bias = (weights[name] for name in self.own_head.shapes)
+        weight, *bias = (weights[name] for name in self.head_shapes)
         return F.linear(features.to(weight.dtype), weight.flatten(1), *bias)
 
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -327,8 +327,8 @@ class Backbone(ReadOnlySettings):
         for name, weight in weights.items():
             got = tuple(weight.shape)
             frozen = self.weights.get(name, self.small.get(name))
-            if name in self._head_shapes:
-                wanted = (got[:1] or (self.num_classes,)) + self._head_shapes[name]
+            if name in self.head_shapes:
+                wanted = (got[:1] or (self.num_classes,)) + self.head_shapes[name]
             elif frozen is not None:
                 wanted = tuple(frozen.shape)
             else:
@@ -414,7 +414,7 @@ class Backbone(ReadOnlySettings):
     def identity(self) -> str:
         """`fingerprint` of the tensors that features depend on: all but the tasks' own head."""
         every = chain(self.module.named_parameters(), self.module.named_buffers())
-        tensors = {name: tensor for name, tensor in every if name not in self._head_shapes}
+        tensors = {name: tensor for name, tensor in every if name not in self.head_shapes}
         return self.fingerprint(tensors)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -438,7 +438,7 @@ class Backbone(ReadOnlySettings):
         names += [self.own_head.name] if self.own_head else []
         like = self.module.get_parameter(names[0])
         self._parts = {layer.name: layer for layer in self.layers if layer.part}
-        self._small_groups = layers.small_parameters(self.module, self.own_head)
+        self._small_groups = layers.small_parameters(self.module, self.head_shapes)
         small_names = [member.name for member in chain(*self.small_parameters())]
         small = {name: self.module.get_parameter(name).detach() for name in small_names}
         buffers = dict(self.module.named_buffers())

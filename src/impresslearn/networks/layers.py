@@ -237,7 +237,7 @@ class SmallParameter:
 SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
 
 
-def small_parameters(module: nn.Module, head: HeadLayer | None) -> SmallGroups:
+def small_parameters(module: nn.Module, head: Collection[str]) -> SmallGroups:
     """The scales of norms, the shifts of norms, and other biases without the head's, by kind."""
     # Each kind is one group for all layers, because a group stores one rounding step.
     scales, shifts, biases = (list[SmallParameter]() for _ in range(3))
@@ -247,8 +247,7 @@ def small_parameters(module: nn.Module, head: HeadLayer | None) -> SmallGroups:
         for short, parameter in layer.named_parameters(recurse=False):
             name = f"{prefix}.{short}" if prefix else short
             is_shift = short in ("bias", "in_proj_bias")
-            is_head = head is not None and name in head.shapes
-            if id(parameter) in seen or is_head or not (in_norm or is_shift):
+            if id(parameter) in seen or name in head or not (in_norm or is_shift):
                 continue
             seen.add(id(parameter))
             group = scales if not is_shift else shifts if in_norm else biases

@@ -4,7 +4,6 @@ Random weights have standard deviation sqrt(2 / fan_in) (He et al., "Delving Dee
 2015). The ImpressLearn paper draws them as "kaiming_normal". Its code draws "signed_constant", as
 in Ramanujan et al., "What's Hidden in a Randomly Weighted Neural Network?" (2020). Weights are the
 same bits on every machine: the polar method (Marsaglia and Bray, 1964) on NumPy's Philox integers.
-Init version 1 of the oldest records used torch's normals, which depend on version and processor.
 """
 
 import copy
@@ -105,7 +104,8 @@ def create_backbone(
       "per_task" for resnet20, and "batch" for the other residual networks.
     - `gain`: a factor for all weights; by default 1 for kaiming_normal and 2 for signed_constant,
       the best value found for masks of sparsity 0.9 on a network without norms.
-    - `init_version`: default 2; 1 draws torch's normal numbers, as in the oldest records.
+    - `init_version`: default 2; 1 draws torch's normal numbers, as in the oldest records, which
+      depend on torch's version and the processor.
     - `head`: "shared" (default), or "own" if every task has its own last layer (see `Backbone`).
     - `settings`: of the network: in_features and widths for lenet_300_100; in_features for linear;
       width and in_channels for the residual networks; also depth for resnet20.

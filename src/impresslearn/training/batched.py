@@ -78,11 +78,11 @@ def max_parallel_tasks(problem: Problem) -> int:
     The given problem must not be solved afterwards, because it has taken a step.
     """
     training, trainable = problem
-    with torch.no_grad():
-        weights, _ = trainable.step_weights()
     if not stacks(training.backbone.device):
         size = _graph_bytes(training, trainable)
         return max(1, min(MEMORY // max(1, size), MOST_ON_CPU))
+    with torch.no_grad():
+        weights, _ = trainable.step_weights()
     size = COPIES * sum(weight.nbytes for weight in weights.values())
     size += STATES * sum(parameter.nbytes for parameter in trainable.parameters)
     if isinstance(training.source, TensorBatches):
@@ -121,13 +121,15 @@ def stacks(device: torch.device) -> bool:
 
 def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitResult]:
     training = problems[0][0]
-    draws = _Draws(problems)
-    step_losses = [StepLoss(*problem) for problem in problems]
+    step_losses, states = [], []
+    for problem in problems:
+        step_losses.append(StepLoss(*problem))
+        states.append(torch.Generator().manual_seed(torch_seed(problem[0].seed)).get_state())
 
     def in_turn(inputs: Sequence[Any], targets: Sequence[Tensor]) -> Tensor:
         found = []
         for number, step_loss in enumerate(step_losses):
-            with draws.of(number):
+            with _own_draws(states, number):
                 found.append(step_loss(inputs[number], targets[number]))
         return torch.stack(found)
 
@@ -139,7 +141,7 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
     quantized = [trainable.quantized for _, trainable in problems]
     if all(quantized):
         quantized[0].join(quantized)
-    source = _SideBySide(problems, draws)
+    source = _SideBySide(problems, states)
     result = fit(parameters, losses, source, training.recipe, training.seed, progress)
     for step_loss in () if is_stacked else step_losses:
         step_loss.end()
@@ -147,21 +149,12 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
     return [FitResult(result.steps, loss) for loss in final_losses]
 
 
-class _Draws:
-    """A separate copy for each problem of torch's global random state, which dropout uses."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self._states = []
-        for training, _ in problems:
-            generator = torch.Generator().manual_seed(torch_seed(training.seed))
-            self._states.append(generator.get_state())
-
-    @contextmanager
-    def of(self, number: int) -> Iterator[None]:
-        """In this context, random draws continue after the problem's last draws."""
-        torch.default_generator.set_state(self._states[number])
-        yield
-        self._states[number] = torch.default_generator.get_state()
+@contextmanager
+def _own_draws(states: list[Tensor], number: int) -> Iterator[None]:
+    """Gives a problem its own copy of torch's global random state, which dropout uses."""
+    torch.default_generator.set_state(states[number])
+    yield
+    states[number] = torch.default_generator.get_state()
 
 
 def _stacked(
@@ -182,9 +175,9 @@ def _stacked(
 class _SideBySide:
     """The batches of all problems: in each step a list of inputs and a list of targets."""
 
-    def __init__(self, problems: Sequence[Problem], draws: _Draws) -> None:
+    def __init__(self, problems: Sequence[Problem], states: list[Tensor]) -> None:
         self._trainings = [training for training, _ in problems]
-        self._draws = draws
+        self._states = states
 
     def __len__(self) -> int:
         return len(self._trainings[0].source)
@@ -200,7 +193,7 @@ class _SideBySide:
         while True:
             parts = []
             for number, stream in enumerate(streams):
-                with self._draws.of(number):  # an augmentation may ignore its generator
+                with _own_draws(self._states, number):  # an augmentation may ignore its generator
                     parts.append(next(stream))
             inputs, targets = zip(*parts, strict=True)
             yield inputs, targets

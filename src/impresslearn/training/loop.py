@@ -223,6 +223,8 @@ def with_head(
 class TaskTraining:
     """A task to train on: its batches and recipe, the network, and the mode of its norms.
 
+    Its method `fit` runs the loop with a `Trainable`: eqs. 1 and 2 of the paper.
+
     - source: batches of inputs with class indices.
     - num_classes: the number of the network's outputs that the task uses.
     - phase: the mode of norms, and the statistics that they gather or use.
