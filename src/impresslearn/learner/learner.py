@@ -337,9 +337,9 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def encoded(self, names: Sequence[str]) -> list[EncodedTask]:
-        """Encodes learned tasks for `commit_encoded` of a learner with the same network and masks.
+        """Encodes learned tasks for `commit_encoded` of a learner like this one; can be pickled.
 
-        Its preprocessing must be the same, too. The result can be pickled. Raises InputError for a basis task.
+        Network, masks and preprocessing must be the same. Raises InputError for a basis task.
         """
         return encode_tasks(self._store, names, self.settings.preprocessing)
 
