@@ -8,13 +8,7 @@ import pytest
 import torch
 from torch.utils.data import Subset, TensorDataset
 
-from impresslearn.data import (
-    Examples,
-    StreamedExamples,
-    as_examples,
-    classes_of,
-    to_batches,
-)
+from impresslearn.data import Examples, StreamedExamples, as_examples, classes_of, to_batches
 from impresslearn.data.examples import data_fingerprint
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 from toys import Pairs, refused

@@ -2,12 +2,13 @@
 
 import pickle
 
+import pandas as pd
 import torch
 from storekit import INPUTS
 
 import impresslearn as il
 from impresslearn.errors import InputError
-from toys import blobs, few_labels, lenet, mlp, quick_learner
+from toys import blobs, few_labels, lenet, mlp, quick_learner, refused
 
 
 def base(seed: int = 0) -> il.ImpressLearner:
@@ -44,6 +45,7 @@ def test_a_bad_task_stops_no_other():
         "other masks": base(seed=1),
         "more masks": base().add_random_masks(1),
         "other network": quick_learner(lenet(seed=5)).add_random_masks(3, seed=0),
+        "other scale": quick_learner(preprocessing=il.Preprocessing(std=2.0)).add_random_masks(3),
     }
     tasks = []
     for name, learner in others.items():
@@ -54,6 +56,22 @@ def test_a_bad_task_stops_no_other():
         assert f"task {name!r} was learned over another network" in str(error)
         assert "\n" not in str(error)
     assert list(home.tasks_) == ["a"]
+
+
+def test_tasks_read_the_columns_that_they_were_learned_from(tmp_path):
+    inputs, labels = blobs(0)
+    table = pd.DataFrame(inputs.numpy()).add_prefix("x")
+    turned = table[table.columns[::-1]], labels
+    base().save(path := tmp_path / "a.impress")
+    with il.open_store(path, progress=False) as home, il.open_store(path) as other:
+        home.progress = lambda *_: "first" in other.tasks_ or other.learn_task("first", turned)
+        refused("columns", home.learn_task, "a", (table, labels))  # `other` was faster
+        away = base().learn_task("a", (table, labels))
+        assert "columns" in str(home.commit_encoded(travelled(away, "a"))["a"])
+        home.save(tmp_path / "base", tasks=[])
+        away = il.load(tmp_path / "base").learn_task("a", (table, labels))
+        assert home.commit_encoded(travelled(away, "a")) == {"a": "new"}
+        assert home.score(turned, "a") == away.score(turned, "a") > 0.9
 
 
 def test_shared_features_must_be_the_same():

@@ -141,25 +141,18 @@ def test_a_file_that_was_copied_over_an_open_store_is_read(path, tmp_path, monke
         assert digests(learner) == expected
 
 
-@pytest.mark.parametrize("change", ["masks", "network"])
-def test_another_store_that_was_copied_over_an_open_one_is_refused(path, tmp_path, change):
-    other = tmp_path / "other.impress"
-    if change == "network":
+@pytest.mark.parametrize("change", ["masks", "network", "link"])
+def test_another_store_in_place_of_an_open_one_is_refused(path, tmp_path, change):
+    other, link, new = (tmp_path / name for name in ("other.impress", "link", "new"))
+    link.symlink_to(path)
+    if change == "link":
+        new.symlink_to(updated(path, other, 7))
+    elif change == "network":
         quick_learner(lenet(seed=7)).add_random_masks(4).learn_task("first", blobs()).save(other)
     else:
         small_learner(seed=1).save(other)
-    with il.open_store(path, readonly=True) as learner:
-        learner.logits(INPUTS, "first")
-        shutil.copy(other, path)
-        refused("overwritten by another", learner.logits, INPUTS, "first", error=StoreReplacedError)
-
-
-def test_a_link_that_was_moved_on_to_another_file_is_noticed(path, tmp_path):
-    link = tmp_path / "present.impress"
-    link.symlink_to(path)
-    updated(path, tmp_path / "next.impress", 7)
     with il.open_store(link, readonly=True) as learner:
         learner.logits(INPUTS, "first")
-        (tmp_path / "new").symlink_to(tmp_path / "next.impress")
-        os.replace(tmp_path / "new", link)
-        refused("replaced by another", learner.logits, INPUTS, "first", error=StoreReplacedError)
+        os.replace(new, link) if change == "link" else shutil.copy(other, path)
+        words = "replaced by" if change == "link" else "overwritten by"
+        refused(words, learner.logits, INPUTS, "first", error=StoreReplacedError)

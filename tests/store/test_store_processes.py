@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -106,6 +107,21 @@ def test_masks_that_were_never_committed(path):
         one.learn_task("new", blobs(1))
         assert digests(path) == digests(one)
     assert il.load(path).bank_.names[-2:] == ("theirs", "own")
+
+
+def test_an_interrupt_while_another_process_commits(path, monkeypatch):
+    @contextmanager
+    def interrupted(store):
+        yield
+        if store.writing.connection.in_transaction:  # the wait is over, and it has just begun
+            raise KeyboardInterrupt
+
+    with hasty(path) as learner:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(database.Database, "clear_errors", interrupted)
+            learner.add_random_masks(1)
+        learner.learn_task("after", blobs(1))
+        assert "after" in digests(path)
 
 
 VERBS = ("learn_task", "learn_basis", "update_task", "restore_task", "remove_task")

@@ -64,6 +64,9 @@ def test_every_norm_policy(tmp_path, norm, weights, precision):
     learner.learn_basis("a", pictures(0))
     learner.learn_task("b", pictures(1))
     assert (learner.tasks_["b"].breakdown["statistics"] > 0) == (norm == "per_task")
+    first = learner.logits(IMAGES, "b")
+    assert not learner.update_task("b", pictures(5)).logits(IMAGES, "b").equal(first)
+    assert learner.restore_task("b", 1).logits(IMAGES, "b").equal(first)
     for back in both(learner, tmp_path / "a.impress", weights=weights):
         assert_same(learner, back, IMAGES)
         assert_counted(back, tmp_path / "a.impress")
@@ -126,6 +129,7 @@ def test_a_registered_backbone_of_the_user(tmp_path):
 def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
     path, learner, real = tmp_path / "a.impress", small_learner(), registry.fill_weights
     learner.save(path, weights="seed")
+    assert path.stat().st_size < 20_000  # each table takes a page, so pages are small
     assert_same(learner, il.load(path))
     monkeypatch.setattr(registry, "fill_weights", lambda m, init, _, *more: real(m, init, 1, *more))
     for verb in (il.load, il.open_store):

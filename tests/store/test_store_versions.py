@@ -150,10 +150,3 @@ def test_compacting(path, monkeypatch):
     with sql(path) as connection:
         (last,) = connection.execute("SELECT max(id) FROM tasks").fetchone()
         assert last > 43  # an id is never given twice
-
-
-def test_a_small_store_is_small(tmp_path):
-    """Each table takes a page: small pages keep a store of one task under 20 kB and its weights."""
-    learner = il.ImpressLearner(il.create_backbone("lenet_300_100", 3, in_features=16, seed=1))
-    learner.save(tmp_path / "a.impress", weights="seed")
-    assert (tmp_path / "a.impress").stat().st_size < 20_000

@@ -217,12 +217,7 @@ def feature_profile(
 
 
 def _relative(
-    space: FeatureSpace,
-    away: Tensor,
-    central: Tensor,
-    own: Tensor,
-    errors: Tensor,
-    targets: Tensor,
+    space: FeatureSpace, away: Tensor, central: Tensor, own: Tensor, errors: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(n,) relative distances of a task's own examples, and these as if its head were not fitted.
 

@@ -39,7 +39,6 @@ from impresslearn.inference.task_inference import check_task_names
 from impresslearn.learner.parallel import learn_in_parallel
 from impresslearn.learner.presets import LearnerSettings, StartName
 from impresslearn.learner.presets import preset as find_preset
-from impresslearn.learner.readouts import known_form
 from impresslearn.learner.trainer import Note, Trainer
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
@@ -193,7 +192,7 @@ class ImpressLearner(ReadOnlySettings):
         # Later inputs must have the form of the first task's inputs. Otherwise reordered columns
         # would be accepted, and uint8 inputs would be scaled to [0, 1] although the task learned
         # floats from 0 to 255.
-        return with_form(self.settings.preprocessing, known_form(self._store) or {})
+        return with_form(self.settings.preprocessing, self._store.rows.form() or {})
 
     @property
     def shared_statistics_(self) -> Statistics | None:
@@ -337,11 +336,11 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def encoded(self, names: Sequence[str]) -> list[EncodedTask]:
-        """Encodes learned tasks for `commit_encoded` of a learner with the same network and masks.
+        """Encodes learned tasks for `commit_encoded` of a learner like this one; can be pickled.
 
-        The result can be pickled. Raises InputError for a basis task.
+        Network, masks and preprocessing must be the same. Raises InputError for a basis task.
         """
-        return encode_tasks(self._store, names)
+        return encode_tasks(self._store, names, self.settings.preprocessing)
 
     def commit_encoded(
         self, tasks: Sequence[EncodedTask], *, on_conflict: OnConflict = "error"
@@ -355,7 +354,7 @@ class ImpressLearner(ReadOnlySettings):
         Returns the outcome by task name: "new", "version 2", "unchanged", "skipped", or the error
         if a task was not added. Such an error does not stop the other tasks.
         """
-        return commit_encoded(self._store, tasks, on_conflict)
+        return commit_encoded(self._store, tasks, on_conflict, self.settings.preprocessing)
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
         """Learns the principal components of the network's features, to make readouts smaller.

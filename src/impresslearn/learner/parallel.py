@@ -83,7 +83,7 @@ def learn_in_parallel(
 
     remaining = new_tasks()
     # The first task is learned here, because it determines what all tasks share.
-    while learner.tasks_.first() is None and (pair := next(remaining, None)) is not None:
+    while not learner.tasks_ and (pair := next(remaining, None)) is not None:
         try:
             data, note = _loaded(pair[1], note_of)
             learner.learn_task(pair[0], data, note=note)

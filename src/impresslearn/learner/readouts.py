@@ -192,15 +192,6 @@ def _features_in(view: TaskView, store: Store, examples: Data) -> Tensor:
     return torch.cat([view.features(store.backbone, inputs).float() for inputs, _ in batches])
 
 
-def known_form(store: Store) -> dict[str, Any] | None:
-    """The `raw_form` of the first task, from its history; None without tasks."""
-    first = store.tasks.first()
-    if first is None:
-        return None
-    history = {**first.history.get("recipe", {}), **first.history.get("metrics", {})}
-    return {name: history[name] for name in ("columns", "pixels", "shape") if name in history}
-
-
 def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) -> dict[str, Any]:
     """The form of raw inputs, for a task's history. The first task sets it for all later tasks.
 
@@ -208,7 +199,7 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
     "shape" (of inputs that the network flattens). Values that are not known are left out;
     so is "pixels" with a preprocessing, and so are "pixels" and "shape" for prepared inputs.
     """
-    known, preprocessing, backbone = known_form(store), settings.preprocessing, store.backbone
+    known, preprocessing, backbone = store.rows.form(), settings.preprocessing, store.backbone
     if known is not None:
         return known
     if isinstance(getattr(examples, "inputs", None), Features):

@@ -230,10 +230,11 @@ class Database:
                 yield
                 return
             self._check_place()
-            with self.clear_errors():
-                connection.execute("BEGIN IMMEDIATE")
-            self._writer = threading.get_ident()
             try:
+                # Ctrl-C while this waits for another process is raised once BEGIN has succeeded.
+                with self.clear_errors():
+                    connection.execute("BEGIN IMMEDIATE")
+                self._writer = threading.get_ident()
                 yield
                 if slot.connection is not connection:
                     raise StoreError(f"{self.where} cannot be written by a forked process")
@@ -422,10 +423,12 @@ def _empty_log(connection: sqlite3.Connection, timeout: float) -> None:
 
     SQLite would apply a log that is left behind to any other file put in the store's place.
     """
-    connection.execute("PRAGMA busy_timeout = 0")
-    with suppress(sqlite3.Error):
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    connection.execute(f"PRAGMA busy_timeout = {int(1000 * timeout)}")
+    try:
+        with suppress(sqlite3.Error):
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * timeout)}")
 
 
 def _status(place: Path, where: str) -> os.stat_result:

@@ -19,7 +19,7 @@ class EncodedTask:
     """A learned task as bytes, which another store with the same network and masks can commit.
 
     - row: the task as a store keeps it; it can be pickled.
-    - base: a digest of the network, masks and shared features that the task was learned with.
+    - base: a digest of the network, preprocessing, masks and shared features of its learner.
     """
 
     row: TaskRow
@@ -31,7 +31,7 @@ class EncodedTask:
         return self.row.name
 
 
-def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
+def encode_tasks(store: Store, names: Iterable[str], preprocessing: Any) -> list[EncodedTask]:
     """As `ImpressLearner.encoded`."""
     encoded = []
     for name in names:
@@ -39,12 +39,12 @@ def encode_tasks(store: Store, names: Iterable[str]) -> list[EncodedTask]:
         if row.mask is not None:
             line = f"{name!r} is a basis task, whose mask cannot be encoded"
             raise InputError(f"{line}; leave it out, or copy the whole store with save")
-        encoded.append(EncodedTask(row, _base(store, row)))
+        encoded.append(EncodedTask(row, _base(store, row, preprocessing)))
     return encoded
 
 
 def commit_encoded(
-    store: Store, tasks: Sequence[EncodedTask], on_conflict: OnConflict
+    store: Store, tasks: Sequence[EncodedTask], on_conflict: OnConflict, preprocessing: Any
 ) -> dict[str, str | ImpressLearnError]:
     """Writes tasks in one transaction. Returns task name -> what was done, or an error."""
     check_choice("on_conflict", on_conflict, get_args(OnConflict))
@@ -53,17 +53,18 @@ def commit_encoded(
         for encoded in tasks:
             check_kind("an encoded task", encoded, EncodedTask)
             try:
-                outcomes[encoded.name] = _commit(store, encoded, on_conflict)
+                outcomes[encoded.name] = _commit(store, encoded, on_conflict, preprocessing)
             except ImpressLearnError as error:
                 outcomes[encoded.name] = error
     return outcomes
 
 
-def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
+def _commit(store: Store, encoded: EncodedTask, on_conflict: str, preprocessing: Any) -> str:
     row = encoded.row
-    if encoded.base != _base(store, row):
-        line = f"task {row.name!r} was learned over another network, masks or shared features"
-        raise InputError(f"{line}; begin from this store, saved by tasks=[] after its first task")
+    if encoded.base != _base(store, row, preprocessing):
+        line = "was learned over another network, masks, shared features or preprocessing; begin"
+        line += " from this store, saved by tasks=[] after its first task"
+        raise InputError(f"task {row.name!r} {line}")
     present = list(store.rows.task_rows(row.name))[-1:]
     if present and row.same_numbers(present[0]):
         return "unchanged"
@@ -76,12 +77,13 @@ def _commit(store: Store, encoded: EncodedTask, on_conflict: OnConflict) -> str:
     return f"version {version}" if present else "new"
 
 
-def _base(store: Store, row: TaskRow) -> bytes:
-    """A digest of all that the numbers of a task refer to: network, masks and shared features."""
+def _base(store: Store, row: TaskRow, preprocessing: Any) -> bytes:
+    """A digest of what a task's numbers refer to: network, inputs, masks and shared features."""
     form, row_of = row.parsed_form, store.database.row
     held = min(row.num_masks, len(store.bank))
     parts: list[Any] = [store.backbone.identity, held < row.num_masks]
     parts += map(store.mask_digest, range(held))
+    parts += [preprocessing.settings()] if preprocessing else []
     # The checksums of the shared values that the task reads.
     for name in ("shared", "features") if form.get("profile") == "features" else ("shared",):
         parts.append(row_of("SELECT checksum FROM meta WHERE name = ?", name))

@@ -29,6 +29,7 @@ from impresslearn.networks.layers import MaskableLayer
 from impresslearn.store.database import UNREADABLE, Database, checksum
 from impresslearn.store.tasks import (
     COMPARED_NAMES,
+    FORM,
     StoredTask,
     TaskInfo,
     TaskRow,
@@ -97,24 +98,29 @@ class Rows:
         Decoded tasks are cached, and a task is decoded again only after its row has changed.
         Raises StoreError for a damaged row.
         """
-        generation, task = self.generation(), None
-        if generation is not None:
-            with self._lock:
-                task, seen = self._decoded.get(name, (None, None))
-            if seen == generation:
-                return task
-        if name is None:
-            row = self.database.row(f"{_SELECT} WHERE t.current ORDER BY t.number LIMIT 1")
-        else:
-            row = self.database.row(f"{_SELECT} WHERE t.current AND t.name = ?", name)
+        generation = self.generation()
+        with self._lock:
+            task, seen = self._decoded.get(name, (None, None))
+        if generation is not None and seen == generation:
+            return task
+        which = ("ORDER BY t.number LIMIT 1",) if name is None else ("AND t.name = ?", name)
+        row = self.database.row(f"{_SELECT} WHERE t.current {which[0]}", *which[1:])
         if row is None:
             return None
         if task is None or row[-2] != task.digest:
             task = self.decode(_checked(self.database, row))
-        if generation is not None:
-            with self._lock:
-                self._decoded[name] = task, generation
+        with self._lock:
+            self._decoded[name] = task, generation
         return task
+
+    def form(self) -> dict[str, Any] | None:
+        """The form of raw inputs that the first task, or the base of the store, set; or None."""
+        first = self.task(None)
+        if first is None:
+            head = self.meta("head")
+            return json.loads(head).get("form") if head else None
+        recipe = first.history["recipe"]
+        return {key: recipe[key] for key in FORM if key in recipe}
 
     def task_rows(self, name: str | None = None) -> Iterator[TaskRow]:
         """The rows of all versions of one task, or of all tasks."""
@@ -124,8 +130,15 @@ class Rows:
     def add_task(self, row: TaskRow) -> None:
         """Writes a new task, or the next version of a stored task.
 
-        Raises InputError if another commit has taken the name or added this version meanwhile.
+        Raises InputError if another commit has taken the name or added this version meanwhile, or
+        if the task was learned from inputs of another form than the first task.
         """
+        form, recipe = self.form(), row.parsed_form["recipe"]
+        for key in FORM:
+            value, known = recipe.get(key), (recipe if form is None else form).get(key)
+            if value not in (None, known) and (value or known):  # False and unknown read alike
+                line = f"task {row.name!r} was learned from inputs with {key} = {value}, but"
+                raise InputError(f"{line} the first task here with {known}; learn it again here")
         digest = hashlib.blake2b(row.form.encode(), digest_size=8).digest()
         document = int.from_bytes(digest, "little", signed=True)  # all tasks of this form share it
         if row.version > 1:
@@ -348,10 +361,6 @@ class TaskTable(Mapping[str, TaskInfo]):
         """The names of at most `most` tasks, in the order they were learned."""
         query = "SELECT name FROM tasks WHERE current ORDER BY number LIMIT ? OFFSET ?"
         return [name for (name,) in self._rows.database.rows(query, most, skipped)]
-
-    def first(self) -> StoredTask | None:
-        """The task learned first; None if there is none."""
-        return self._rows.task(None)
 
     def all(self) -> Iterator[StoredTask]:
         """Every stored task, including tasks added meanwhile; faster than reading them by name."""

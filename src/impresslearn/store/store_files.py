@@ -121,7 +121,7 @@ def save_file(
         chosen = list(dict.fromkeys(store.tasks.stored(name).name for name in names))
     place = check_place(path)
     with store.committing:
-        copy = Database(copy_of=store.database)
+        copy, form = Database(copy_of=store.database), store.rows.form()
     rows = Rows(copy, store.backbone)
     head = {
         "uuid": uuid.uuid4().hex,
@@ -140,6 +140,8 @@ def save_file(
             (needed,) = copy.rows("SELECT coalesce(max(num_masks), 0) FROM tasks")[0]
             copy.write("DELETE FROM masks WHERE position >= ?", needed)
             copy.write("DELETE FROM projections WHERE num_masks > ?", needed)
+        if form and rows.task(None) is None:  # holds for the tasks to come, as masks do
+            head["form"] = form
         rows.write_meta("head", json.dumps(head, allow_nan=False).encode())
         copy.write("DELETE FROM tensors")
         if weights == "stored":

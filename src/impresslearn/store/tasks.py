@@ -29,6 +29,7 @@ from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.store.database import checksum
 
 ROLES = ("basis", "learned")
+FORM = ("columns", "pixels", "shape")  # what the first task records of its raw inputs
 # An unknown name is compared with at most this number of names; each comparison takes 20 µs.
 COMPARED_NAMES = 40
 
@@ -190,9 +191,7 @@ def task_row(
     """A task's row, without norm statistics and profile. mask_bytes: the coded size of its mask."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     recipe, metrics = dict(how_learned), dict(run.metrics)
-    for shared in ("columns", "pixels", "shape"):
-        if shared in metrics:  # put into the form, which the tasks of a store share
-            recipe[shared] = metrics.pop(shared)
+    recipe |= {key: metrics.pop(key) for key in FORM if key in metrics}  # which tasks share
     history: dict[str, Any] = {"metrics": metrics, "created_at": now}
     if mask is not None:
         history["mask_bytes"] = mask_bytes
