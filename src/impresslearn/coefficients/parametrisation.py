@@ -30,7 +30,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import TunedKind
 
-CODED_SPEED = 10.0  # multiple of the recipe's learning rate for coded integers
+CODED_SPEED = 10.0  # the learning rate of coded integers, as a multiple of the recipe's
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class CoefficientSpec:
             hint = "; if it is your own, import its module" if is_name else ""
             raise InputError(f"{error}{hint}") from None
         # Made here, so that settings that do not go together fail at once.
-        object.__setattr__(self, "parametrisation", _MAKERS[self.granularity][1](self))
+        _, make = _MAKERS[self.granularity]
+        object.__setattr__(self, "parametrisation", make(self))
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,10 @@ class Parametrisation(ABC):
     A subclass is a frozen dataclass of JSON values. Tensors are always in the order of `layout`.
 
     - kind: the name of the class in stores.
-    - uses_masks: whether it combines the masks of a bank.
+    - uses_masks: whether it combines the masks of a bank, or reads features under them.
     - is_readout: whether `ReadoutFit` fits it to features of the network, without gradients.
     - is_sparse: whether its tensors are sparse; it then has its own method `integers`.
-    - price_warmup: fraction of a new task's steps in which the price of bits rises from zero.
+    - price_warmup: the fraction of a new task's steps during which the price of bits rises from 0.
     """
 
     kind: ClassVar[str]
@@ -234,7 +235,7 @@ Value = TypeVar("Value")
 
 
 def grouped(values: Sequence[Value], sizes: Sequence[Sequence]) -> tuple[tuple[Value, ...], ...]:
-    """Splits values into consecutive groups, each as long as its sequence in `sizes`."""
+    """Splits values into consecutive groups that are as long as the sequences in `sizes`."""
     left = iter(values)
     return tuple(tuple(islice(left, len(group))) for group in sizes)
 
@@ -256,6 +257,7 @@ def register_parametrisation(
 
     Raises InputError if another class has registered the name.
     """
+    # Compare names: if a module is loaded again, it registers new classes of the same names.
     if _KINDS.get(kind.kind, kind).__qualname__ != kind.__qualname__:
         raise InputError(f"a parametrisation {kind.kind!r} is registered already; rename yours")
     own = {name: (kind.kind, maker) for name, maker in (makers or {}).items()}
@@ -272,7 +274,7 @@ def to_plain(parts: Sequence[Parametrisation]) -> list[dict[str, Any]]:
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...]:
-    """The parametrisations of `to_plain`. Raises StoreError for an unregistered kind."""
+    """The inverse of `to_plain`. Raises StoreError for an unregistered kind."""
     parts = []
     for settings in plain:
         # JSON turned tuples into lists. Turn them back: these dataclasses hold no lists.

@@ -1,7 +1,7 @@
 """Rounds the numbers of a task to a precision, and writes them as bytes.
 
-float32 and float16 keep floats. int8, int5 and int4 keep one float16 step per column of a tensor,
-the step with the least squared error, and small integers. Tensors with values around 1 also have a
+float32 and float16 keep floats. int8, int5 and int4 keep small integers and, for each column of a
+tensor, the float16 step with the least squared error. Tensors with values around 1 also have a
 float16 offset. "coded" keeps one step and one offset per tensor, of a few bits each, and
 entropy-codes the integers (`coding`). These are the integers of the training
 (`quantized_parameters`) or, for numbers without a grid, integers mostly from -7 to 7. A tensor of
@@ -36,11 +36,11 @@ class TensorLayout:
     """One tensor that a task keeps.
 
     - name: unique within a task, such as "alpha.fc1.weight".
-    - shape: the shape of the tensor. Under int8, int5 and int4 each column has its own step, that
-      is, each place in all dimensions but the first.
+    - shape: the shape of the tensor. Under int8, int5 and int4 the tensor is reshaped to a matrix
+      with the same first dimension, and each column of it has its own step.
     - around_one: whether values are around 1, not 0, so that rounding first subtracts an offset.
-    - sparse: whether it is a matrix (units, fan_in) of mostly zeros. Then the positions of other
-      values are coded by the densities of rows and columns.
+    - sparse: whether it is a matrix (units, fan_in) of mostly zeros. Then the positions of the
+      values that are not 0 are coded by the densities of rows and columns.
     """
 
     name: str
@@ -91,14 +91,13 @@ def encode_tensors(
             content += (values if precision == "float32" else _float16(values)).tobytes()
             continue
         top = _TOPS[precision]
-        bits = top.bit_length() + 1
+        width = top.bit_length() + 1
         offset = _float16((values.max() + values.min()) / 2 if layout.around_one else 0.0)
-        # A column for each place in all dimensions but the first.
         columns = (values - np.float32(offset)).reshape(len(values), -1)
         steps = best_steps(columns, top)
         levels = _round(columns, steps, top).reshape(-1, 1) + top
-        spread = (levels >> np.arange(bits - 1, -1, -1)) & 1  # most significant first
-        content += np.packbits(spread.astype(np.uint8)).tobytes() + steps.tobytes()
+        bits = (levels >> np.arange(width - 1, -1, -1)) & 1  # most significant first
+        content += np.packbits(bits.astype(np.uint8)).tobytes() + steps.tobytes()
         content += offset.tobytes() if layout.around_one else b""
     return bytes(content)
 
@@ -117,10 +116,10 @@ def decode_tensors(
             values = _read(source, count, precision).astype(np.float32)
         else:
             top = _TOPS[precision]
-            bits = top.bit_length() + 1
-            packed = _read(source, -(-count * bits // 8), "uint8")
-            spread = np.unpackbits(packed, count=bits * count).reshape(count, bits)
-            levels = spread.astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1)) - top
+            width = top.bit_length() + 1
+            packed = _read(source, -(-count * width // 8), "uint8")
+            bits = np.unpackbits(packed, count=width * count).reshape(count, width)
+            levels = bits.astype(np.int64) @ (1 << np.arange(width - 1, -1, -1)) - top
             steps = _read(source, prod(layout.shape[1:])).astype(np.float32)
             offset = _read(source, 1).astype(np.float32) if layout.around_one else np.float32(0)
             values = levels.reshape(-1, len(steps)).astype(np.float32) * steps + offset

@@ -29,14 +29,14 @@ from impresslearn.training.loop import entropies
 PROFILED_INPUTS = 512
 GROUPS = 256
 QUIET = 4  # the number of quiet groups
-FEW_FEATURES = 32  # the most values per input of which each mean is kept
+FEW_FEATURES = 32  # inputs of up to this number of values have a mean of each value, no groups
 PARTS_PER_SPREAD = 8  # a mean is kept in one byte, in eighths of its unit
 CORRELATION_PARTS = 100  # a correlation is kept in hundredths
 LARGEST_BYTE = 247  # a larger one would be an infinite float16
 MIN_SPREAD = 0.25  # least spread of a group, as a fraction of the root mean square of an input
 MAX_PART = 16.0  # each part of a squared distance is clipped at this value
 REJECTED = 0.05  # fraction of a task's own inputs that the threshold rejects
-# The threshold is measured for batches of 1 and of 8 inputs. It falls with the size, up to 16.
+# The threshold is measured for batches of 1 and of 8 inputs. Up to 16, it falls as batches grow.
 SEVERAL, MAX_INDEPENDENT = 8, 16
 
 
@@ -45,12 +45,12 @@ class TaskProfile:
     """Statistics of a task on its training inputs, for out-of-distribution detection.
 
     A store keeps a profile in 21 bytes, or with few features in 13 bytes and one per value. If
-    inputs are too few or too large for statistics, it keeps only the two entropies, in 2 bytes.
+    inputs are too few, or values too large for float16, it keeps only the entropies, in 2 bytes.
 
     - own_entropy: mean prediction entropy on the task's own inputs, as a fraction of log K.
     - shuffled_entropy: the same on its inputs with shuffled features.
-    - moments: mean and standard deviation of an input's mean, mean and standard deviation of its
-      root mean square, and the correlation of these two.
+    - moments: the mean and standard deviation of the inputs' means, the same two of their root mean
+      squares (RMS), and the correlation of means and RMS.
     - groups: the numbers of the quiet groups; none if the mean of each value is kept.
     - means: the means of the groups, or of each value; a store keeps them in eighths of `unit`.
     - spread: the standard deviation of the groups, or of the values.
@@ -88,9 +88,9 @@ class TaskProfile:
         entropies = np.rint(255 * roots.clip(0, 1)).astype(np.uint8).tobytes()
         if not self.means:
             return entropies
-        mean, mean_spread, size, size_spread, correlation = self.moments
-        halves = np.array([mean, size, self.limits[0]], "<f2").tobytes()
-        spreads = _to_bytes([mean_spread, size_spread, self.spread, self.limits[1]])
+        mean, mean_spread, rms, rms_spread, correlation = self.moments
+        halves = np.array([mean, rms, self.limits[0]], "<f2").tobytes()
+        spreads = _to_bytes([mean_spread, rms_spread, self.spread, self.limits[1]])
         unit = replace(self, spread=_from_bytes(spreads)[2]).unit  # of the rounded spread
         means = (np.array(self.means) / unit * PARTS_PER_SPREAD).round().clip(-127, 127)
         rounded = np.array([CORRELATION_PARTS * correlation, *means]).round().astype("i1").tobytes()
@@ -102,11 +102,11 @@ class TaskProfile:
         own, shuffled = ((root / 255) ** 2 for root in content[:2])
         if len(content) == 2:
             return cls(own, shuffled)
-        mean, size, offset = np.frombuffer(content[2:8], "<f2").tolist()
-        mean_spread, size_spread, spread, width = _from_bytes(content[8:12])
+        mean, rms, offset = np.frombuffer(content[2:8], "<f2").tolist()
+        mean_spread, rms_spread, spread, width = _from_bytes(content[8:12])
         end = len(content) if few_features else len(content) - QUIET
         correlation, *parts = np.frombuffer(content[12:end], "i1").tolist()
-        moments = mean, mean_spread, size, size_spread, correlation / CORRELATION_PARTS
+        moments = mean, mean_spread, rms, rms_spread, correlation / CORRELATION_PARTS
         groups, limits = tuple(content[end:]), (offset, width)
         profile = cls(own, shuffled, moments, groups, (), spread, limits)
         unit = profile.unit / PARTS_PER_SPREAD
@@ -119,10 +119,10 @@ def task_profile(
     """Measures the profile of a task.
 
     - view: the task, ready to compute.
-    - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`. `Features` save passes.
+    - inputs: its own inputs (n, ...), at most `PROFILED_INPUTS`; `Features` need no forward pass.
     - logits: the task's finite outputs (n, K) on these inputs.
     """
-    # Shuffled inputs represent foreign ones. `Features` are shuffled themselves, because a
+    # Shuffled inputs represent foreign ones. Of `Features` the features are shuffled, because a
     # pretrained network maps a sentence and its shuffled words to similar features.
     rows = spread_rows(inputs, 128)  # fewer are enough for their mean entropy
     shuffled = rows.map(_shuffled) if isinstance(rows, Inputs) else _shuffled(rows)
@@ -152,12 +152,12 @@ def distances(profiles: Sequence[TaskProfile], signals: Tensor) -> Tensor:
     - signals: (n, d), or (T, n, d) if each task has different signals.
     """
     moments = signals.new_tensor([profile.moments for profile in profiles])
-    mean, mean_spread, size, size_spread, correlation = moments[:, :, None].unbind(1)
+    mean, mean_spread, rms, rms_spread, correlation = moments[:, :, None].unbind(1)
     # The squared Mahalanobis distance of mean and root mean square. The spread of either may be
     # zero, as for normalised images, so it is bounded below.
-    least = (1e-3 * size).clamp_min(1e-6)
+    least = (1e-3 * rms).clamp_min(1e-6)
     first = (signals.mean(dim=-1) - mean) / torch.maximum(mean_spread, least)
-    second = (_size(signals) - size) / torch.maximum(size_spread, least)
+    second = (_rms(signals) - rms) / torch.maximum(rms_spread, least)
     moved = first.square() - 2 * correlation * first * second + second.square()
     distance = (moved / (1 - correlation**2)).clamp(max=MAX_PART)
     means = signals.new_tensor([profile.means for profile in profiles])[:, None]
@@ -165,7 +165,7 @@ def distances(profiles: Sequence[TaskProfile], signals: Tensor) -> Tensor:
     values = signals
     if not profiles[0].has_few_features:
         groups = torch.tensor([profile.groups for profile in profiles], device=signals.device)
-        values = _group_means(signals).expand(len(profiles), *signals.shape[-2:-1], -1)
+        values = _group_means(signals).expand(len(profiles), signals.shape[-2], -1)
         values = values.gather(2, groups[:, None].expand(-1, values.shape[1], -1))
     away = (values - means) / units
     return distance + away.square().clamp(max=MAX_PART).sum(dim=-1)
@@ -201,8 +201,8 @@ def limits_of(away: Tensor) -> Tensor:
     drawn = torch.randint(len(away), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
     one = away.quantile(1 - REJECTED)
     several = away[drawn].mean(dim=1).quantile(1 - REJECTED)
-    width = ((one - several) / (1 - SEVERAL**-0.5)).clamp_min(0.1)
-    return torch.stack([torch.maximum(one - width, away.mean()), width])
+    b = ((one - several) / (1 - SEVERAL**-0.5)).clamp_min(0.1)  # one = a + b, several = a + b / √8
+    return torch.stack([torch.maximum(one - b, away.mean()), b])
 
 
 def exceeded_by(limits: Any, away: Tensor) -> Tensor:
@@ -227,25 +227,25 @@ def _described(own: Tensor, few: bool) -> TaskProfile:
     fitted, rest = own[order[::2]], own[order[1::2]]
     if len(rest) < 2:
         return TaskProfile(0, 0)
-    unlimited = _fitted(fitted, few)
-    if not unlimited.means:
-        return unlimited
-    (away,) = distances([unlimited], rest)
+    profile = _fitted(fitted, few)
+    if not profile.means:
+        return profile
+    (away,) = distances([profile], rest)
     offset, width = limits_of(away).tolist()
     if few:
-        # The limit of a small table is measured on few rows: allow for 1.64 standard errors.
+        # A table may have few rows: add 1.64 standard errors to the limit, and fit to all rows.
         offset += 1.64 * float(away.std()) / math.sqrt(len(rest))
-        unlimited = _fitted(own, few)
-    return replace(unlimited, limits=(offset, width))
+        profile = _fitted(own, few)
+    return replace(profile, limits=(offset, width))
 
 
 def _fitted(own: Tensor, few: bool) -> TaskProfile:
-    """A profile with the statistics of signals but no limits; empty if one exceeds float16."""
-    averages, sizes = own.mean(dim=1), _size(own)
+    """A profile with statistics but no limits; with neither if float16 cannot hold a statistic."""
+    averages, rms = own.mean(dim=1), _rms(own)
     # A correlation of 1 would divide by zero in `distances`.
-    correlation = torch.corrcoef(torch.stack([averages, sizes]))[0, 1]
+    correlation = torch.corrcoef(torch.stack([averages, rms]))[0, 1]
     correlation = correlation.nan_to_num().clamp(-0.99, 0.99)
-    moments = torch.stack([averages.mean(), averages.std(), sizes.mean(), sizes.std(), correlation])
+    moments = torch.stack([averages.mean(), averages.std(), rms.mean(), rms.std(), correlation])
     described, quiet = own, list[int]()
     if not few:
         # With fewer groups than `QUIET` some are taken more than once.
@@ -256,7 +256,7 @@ def _fitted(own: Tensor, few: bool) -> TaskProfile:
     means, spread = described.mean(dim=0), described.var(dim=0).mean().sqrt()
     if few:
         # Distances are divided by the spread, which is 0 for a table of constant columns.
-        spread = spread.clamp_min(1e-3 * sizes.mean() + 1e-6)
+        spread = spread.clamp_min(1e-3 * rms.mean() + 1e-6)
     numbers = torch.cat([moments, means, spread[None]]).half()
     if not numbers.isfinite().all():
         return TaskProfile(0, 0)
@@ -276,12 +276,12 @@ def _from_bytes(content: bytes) -> list[float]:
     return (np.frombuffer(content, np.uint8).astype(np.uint16) << 7).view(np.float16).tolist()
 
 
-def _size(signals: Tensor) -> Tensor:
+def _rms(signals: Tensor) -> Tensor:
     return signals.square().mean(dim=-1).sqrt()
 
 
 def _group_means(signals: Tensor) -> Tensor:
-    """(..., d) to (..., groups): a group is every 256th value; at most 256 values are one each."""
+    """(..., d) to (..., groups): a group is every 256th value, or one value if d is at most 256."""
     values, count = signals.shape[-1], min(GROUPS, signals.shape[-1])
     whole = torch.nn.functional.pad(signals, (0, -values % count))
     sizes = (values + count - 1 - torch.arange(count)) // count

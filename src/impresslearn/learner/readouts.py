@@ -49,16 +49,16 @@ from impresslearn.training.batched import Problem
 from impresslearn.training.loop import FitResult, with_head
 
 FEWEST_PROJECTED = 64  # fewer features are read without a projection
-# Every sixth example is held out to compare the stages. With fewer than 60 there is one stage.
+# Every sixth example is held out to compare the stages. Under 60 examples there is one stage.
 HELD_OUT_EVERY, FEWEST_STAGED = 6, 60
-# There is only one stage if the loss of a readout in AMPLE_BYTES is below SMALL_LOSS bits. A task
-# with fewer bytes then gains more from a larger readout than from changes.
+# With max_bytes there is one stage if a readout in max_bytes, or in AMPLE_BYTES if that is more,
+# has a total loss below SMALL_LOSS bits: a larger readout then gains more than changes do.
 AMPLE_BYTES, SMALL_LOSS = 2000, 230
-# The temporary head's learning rate is this, times the changes' rate, times the readout's RMS.
+# The temporary head learns at this × the changes' rate × the RMS of the readout's weights.
 HEAD_RATE = 3.0
 SCALES = 2.0 ** np.arange(-3, 1.5, 0.5)  # inverse temperatures of the logits
 
-# The largest error of features that a caller gives, as a fraction of the largest feature.
+# Given features may differ from computed ones by this fraction of the largest feature.
 LARGEST_DIFFERENCE = 0.02
 
 Data = Examples | StreamedExamples
@@ -76,7 +76,7 @@ class UnreadableFeaturesError(InputError):
 class Stage(NamedTuple):
     """A network whose features a readout reads.
 
-    - changes: the changes of the frozen network; in the first stage it has no parts.
+    - changes: the changes to the frozen network; without parts in the first stage.
     - features: the network's features (n, f) of all examples.
     - result: how the training of the changes ended.
     """
@@ -94,7 +94,7 @@ class NewTask:
     - replaced: for an update, the version that is trained further.
     - started: when the training began, by `time.perf_counter`.
     - room: the bytes that the task's numbers may take, see `room_of`.
-    - price: the price of a bit at the start of the training.
+    - price: the price of a bit at first; the training's `Budget` raises it if needed.
     """
 
     name: str
@@ -145,13 +145,13 @@ def check_features(backbone: Backbone, alone: bool = False) -> None:
         raise InputError(f"{line}; make the network with {' and '.join(fixes)}")
     if alone and backbone.normalises_by_batch:
         line = f"the batch norms of {backbone.name} make features depend on their batch"
-        raise InputError(f"{line}, so they cannot be kept; give the inputs themselves")
+        raise InputError(f"{line}, so features cannot be kept; give the inputs themselves")
 
 
 def networks_of(
     store: Store, settings: LearnerSettings, projection: Projection | None = None
 ) -> tuple[int, bool]:
-    """How many masks' features readouts read, and whether they read the unmasked network's, too.
+    """How many masks give features to readouts, and whether the unmasked network gives some, too.
 
     A projection fixes both. Raises InputError for networks whose features a readout cannot use.
     """
@@ -163,7 +163,7 @@ def networks_of(
         raise InputError(f"{line}; {ways}")
     if projection is not None:
         return projection.num_masks, projection.residual
-    return len(store.bank), settings.start == "network" or not len(store.bank)
+    return len(store.bank), (settings.start == "network" or not len(store.bank))
 
 
 def features_of(store: Store, examples: Data, num_masks: int, residual: bool) -> Tensor:
@@ -174,14 +174,14 @@ def features_of(store: Store, examples: Data, num_masks: int, residual: bool) ->
     """
     backbone = store.backbone
     if not backbone.plain_head:
-        line = f"{backbone.name} changes the outputs of its last layer, which a readout replaces"
-        raise UnreadableFeaturesError(f"{line}; return them as they are, or learn another kind")
+        line = f"{backbone.name} changes the outputs of its last layer: readouts cannot replace it"
+        raise UnreadableFeaturesError(f"{line}; return them as they are, or learn no readouts")
     features = _features_in(store.feature_view(num_masks, residual), store, examples)
     width = backbone.own_head.fan_in if backbone.own_head else 0
     if features.shape[1] != (num_masks + residual) * width:
         raise UnreadableFeaturesError(
-            f"the last layer of {backbone.name} reads {(num_masks + residual) * width} "
-            f"features, but gets {features.shape[1]} per input; a readout needs a linear one"
+            f"the last layer of {backbone.name} gets {features.shape[1]} values per input instead "
+            f"of {(num_masks + residual) * width}; a readout needs a linear last layer"
         )
     return features
 
@@ -196,8 +196,8 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
     """The form of raw inputs, for a task's history. The first task sets it for all later tasks.
 
     The keys are "pixels" (whether inputs are pixels), "columns" (names of a table's columns) and
-    "shape" (of inputs that the network flattens). Values that are not known are left out;
-    so is "pixels" with a preprocessing, and so are "pixels" and "shape" for prepared inputs.
+    "shape" (of inputs that the network flattens). Values that are not known are left out.
+    With a preprocessing, so is "pixels"; for prepared inputs, so are "pixels" and "shape".
     """
     known, preprocessing, backbone = store.rows.form(), settings.preprocessing, store.backbone
     if known is not None:
@@ -211,7 +211,7 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
     if columns and len(set(columns)) == len(columns):
         form["columns"] = list(columns)
     if is_raw and backbone.flattens and (preprocessing is None or preprocessing.shape is None):
-        # A network that flattens its inputs accepts channels first and channels last alike.
+        # Keep the shape: a network that flattens would take channels first and last alike.
         shape = tuple(getattr(some_inputs(examples, 1), "shape", ()))[1:]
         if len(shape) > 1:
             form["shape"] = list(shape)
@@ -223,7 +223,7 @@ def raw_form(store: Store, settings: LearnerSettings, data: Any, examples: Any) 
 
 
 def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarray) -> None:
-    """Raises InputError unless given features (count, f) match the computed rows at `places`."""
+    """Raises InputError unless `values` is (count, f), with rows near `computed` at `places`."""
     shape = count, computed.shape[1]
     if values.shape == shape:
         apart = (values[torch.from_numpy(places)] - computed).abs().max()
@@ -238,8 +238,8 @@ def check_values(values: Tensor, computed: Tensor, count: int, places: np.ndarra
 class TaskReadout:
     """Learns the readout of one task and, for a task in stages, the changes of the network.
 
-    - problem: `Trainer.problem_of`, which sets up the training of changes, for a task in stages.
-      None for a task that is only a readout. Such a task may also read features under masks.
+    - problem: for a task in stages, `Trainer.problem_of`, which sets up the training of changes.
+      None for a task that is only a readout, which may also read features under masks.
 
     Raises UnreadableFeaturesError as `features_of` does.
     """
@@ -261,7 +261,7 @@ class TaskReadout:
             # The components of one task suit other tasks almost as well as components of many.
             dimensions = min(COMPONENTS, self.features.shape[1])
             enough = FEWEST_PROJECTED <= dimensions <= len(self.features)
-            # A projection makes fits four times slower: over `linear` it pays only for wide inputs.
+            # A projection slows fits fourfold: the network `linear` gets one only for wide inputs.
             wide = store.profiles_features and dimensions > FEWEST_PROJECTED
             wanted = staged or store.backbone.pretrained or wide
             if enough and store.adds_shared and wanted:
@@ -332,7 +332,7 @@ class TaskReadout:
         """(n,) cross-entropies (nats) on held-out examples, of a readout fitted to kept examples.
 
         The logits are scaled by the best temperature, which changes no predicted label. Otherwise
-        the second stage, trained on the kept examples, would lose only because it is overconfident.
+        the second stage, which is trained on the kept examples, could lose by overconfidence alone.
         """
         weight, *bias = self._head(self._with_readout(stage, kept, room))
         logits = stage.features[held] @ weight + (bias[0] if bias else 0.0)
@@ -352,7 +352,7 @@ class TaskReadout:
         task = replace(self._task, data=(examples.subset(kept.numpy()), classes))
         training, numbers = self._problem(task, budget, head=False)
         weight = self._head(readout)[0]
-        rate = HEAD_RATE * float(weight.square().mean().sqrt() or 1.0)
+        rate = HEAD_RATE * float(weight.square().mean().sqrt() or 1.0)  # 1 for a readout of zeros
         with torch.enable_grad():
             trainable = with_head(numbers, store.backbone, len(classes), rate)
             result = training.fit(trainable)
@@ -384,7 +384,7 @@ class TaskReadout:
         if len(targets) < FEWEST_STAGED or not len(held) or not changeable:
             return frozen, evidence
         before = self._losses(frozen, kept, held)
-        losses = evidence["held_out_loss"] = [float(f"{before.mean():.4g}")]
+        recorded = evidence["held_out_loss"] = [float(f"{before.mean():.4g}")]
         if settings.max_bytes is not None:
             with_ample = before
             if settings.max_bytes < AMPLE_BYTES:
@@ -401,7 +401,7 @@ class TaskReadout:
             line = f"task {task.name!r} stays a readout of the network as it is: {error}"
             warn_caller(line, NotLearnedWarning)
             return frozen, evidence
-        losses.append(float(f"{after.mean():.4g}"))
+        recorded.append(float(f"{after.mean():.4g}"))
         rise = after - before
         # A rise within the error is accepted: a hundred examples can hide a gain of a few points.
         is_good = rise.mean() <= rise.std() / math.sqrt(len(held))  # False for NaN

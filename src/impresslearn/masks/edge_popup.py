@@ -40,11 +40,11 @@ from impresslearn.training.progress import ProgressChoice, progress_for
 ScoreRule = Literal["score", "magnitude"]
 RULES: tuple[ScoreRule, ...] = get_args(ScoreRule)
 SAMPLE_SIZE = 4096
-BRACKET_HALF_WIDTH = 3.0  # in standard errors of a rank in the sample, see `_kth_largest`
+BRACKET_HALF_WIDTH = 3.0  # in `_kth_largest`, in standard errors of a rank in its sample
 
 # LeNet-300-100 on permuted MNIST with weights of gain 1 and the rule "score": lr 0.01 gives 93.8%,
-# 0.03 95.6%, and 0.1 96.0%. The rule "magnitude" gives 96.4% with 0.03. With gain 2, 0.03 and 0.1
-# give 97.2 to 97.5%.
+# 0.03 95.6%, and 0.1 96.0%. The rule "magnitude" gives 96.4% with lr 0.03. With weights of gain 2,
+# lr 0.03 and lr 0.1 give 97.2 to 97.5%.
 POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
 PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.01, schedule="cosine", epochs=1, min_steps=300)
 
@@ -296,7 +296,7 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
 
 
 class Popup(torch.autograd.Function):
-    """W ⊙ mask(scores), with straight-through gradients for the scores. Raises as `top_mask`."""
+    """W ⊙ mask(scores), with straight-through gradients for the scores. TrainingError for NaN."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor:
@@ -318,7 +318,7 @@ def _kept(scores: Tensor, ones: int, score_rule: ScoreRule) -> Tensor:
         raise InputError(f"cannot keep {ones} of {scores.numel()} weights")
     ranked = scores.detach().contiguous()
     ranked = ranked.abs() if score_rule == "magnitude" else ranked.clone()
-    flat, count = ranked.view(-1), max(ones, 1)
+    flat, count = ranked.view(-1), max(ones, 1)  # for 0 ones, the highest scores count as tied
     if flat.device.type == "cpu":
         wide = torch.promote_types(flat.dtype, torch.float32)  # NumPy has no bfloat16
         threshold, reached = _kth_largest(flat.to(wide).numpy(), count)
@@ -345,13 +345,13 @@ def _kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
     sample = np.sort(values[:: max(1, values.size // SAMPLE_SIZE)])
     share = count / values.size
     spread = BRACKET_HALF_WIDTH * math.sqrt(sample.size * share * (1 - share)) + 2
-    place = sample.size * (1 - share)
-    low = sample[max(0, math.floor(place - spread))]
-    high = sample[min(sample.size - 1, math.ceil(place + spread))]
+    expected = sample.size * (1 - share)  # the place of the result in the sample
+    low = sample[max(0, math.floor(expected - spread))]
+    high = sample[min(sample.size - 1, math.ceil(expected + spread))]
     higher = values > high
     above = int(np.count_nonzero(higher))
     # `flatnonzero` is twice as fast as a boolean index.
-    inside = values[np.flatnonzero((values >= low) ^ higher)]
+    inside = values[np.flatnonzero((values >= low) ^ higher)]  # from low to high
     if not above < count <= above + inside.size:  # the result is not in the bracket
         above, inside = 0, values
     place = inside.size + above - count

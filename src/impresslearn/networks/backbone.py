@@ -106,12 +106,12 @@ class Backbone(ReadOnlySettings):
         every = layers.maskable_layers(module, skip, include)
         self.layers = tuple(layer for layer in every if layer.name not in self.head_shapes)
         self.vocabulary = layers.vocabulary_of(module)
-        self.checked = False  # `check_passes` sets it, and the name, shape and dtype of each input
-        self.seen_inputs: Sequence[tuple[int | str, Sequence[int], str]] = ()
-        self._restores = True
-        # The initial bias of a task's own head; 1 before a ReLU, which has no gradient at 0.
+        self.checked = False  # `check_passes` sets this, and the next attribute
+        self.seen_inputs: Sequence[tuple[int | str, Sequence[int], str]] = ()  # key, shape, dtype
+        self._restores = True  # whether a pass restores the attributes that a user's module changes
+        # The initial bias of a task's own head; 1 if a ReLU follows, which has no gradient at 0.
         self.head_bias = 0.0
-        # Whether logits are what the head gives, up to a number per input; `check_passes` sets it.
+        # Whether logits are the head's outputs up to a constant per input; `check_passes` sets it.
         self.plain_head = True
         # Gets the logits from the module's output; None if the output is a tensor.
         self.logits_reader: Callable[[Any, str], Any] | None = None
@@ -120,7 +120,7 @@ class Backbone(ReadOnlySettings):
         _, kept_by = norms.POLICIES[norm]
         if self._statistics and kept_by is None:
             name = self._statistics[0]
-            raise InputError(f"norm {norm!r} keeps no running statistics, but {name} is one")
+            raise InputError(f"norm {norm!r} keeps no statistics, but the module has {name}")
         self.has_statistics = bool(self._statistics)
         self.shares_statistics = self.has_statistics and kept_by == "all"
         self.has_task_statistics = self.has_statistics and kept_by == "task"
@@ -182,7 +182,7 @@ class Backbone(ReadOnlySettings):
         """A head for a task to start from, by parameter name; {} if tasks share a head."""
         head: dict[str, Tensor] = {}
         for name, shape in self.head_shapes.items():
-            start = 0.0 if shape else self.head_bias
+            start = 0.0 if shape else self.head_bias  # a bias has the shape ()
             rows = (num_classes, *shape)
             head[name] = torch.full(rows, start, dtype=self.head_dtype, device=self.device)
         return head
@@ -242,8 +242,8 @@ class Backbone(ReadOnlySettings):
         """Features (n, f): the flattened inputs of the head. Arguments are as in `forward`.
 
         The head is the layer that each task replaces, or the last maskable layer if tasks share it.
-        If it reads every token, features are what the network returns without it: the last token's.
-        Raises InputError if the head is not called exactly once, on a batch.
+        A head that reads every token (n, tokens, f) is skipped, and features are what the network
+        then returns, as the last token's. Raises InputError unless the head reads the batch once.
         """
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
         layer = self._view(mode).get_submodule(name.rpartition(".")[0])
@@ -285,20 +285,20 @@ class Backbone(ReadOnlySettings):
             inputs = inputs.clone()
         if not isinstance(inputs, Inputs):
             inputs = Inputs(inputs.flatten(1) if self.flattens else inputs)
-        else:  # JSON has 1 for 1.0 and True: integers and booleans get the kinds seen first
+        else:  # JSON may hold 1 for 1.0 or True: integers and booleans get the dtypes seen first
             cast = dict(inputs.items())
-            for key, _, kind in self.seen_inputs:
+            for key, _, dtype in self.seen_inputs:
                 if key in cast and not cast[key].is_floating_point():
-                    cast[key] = cast[key].to(getattr(torch, kind))
+                    cast[key] = cast[key].to(getattr(torch, dtype))
             inputs = Inputs.from_items(cast)
         view = self._view(mode)
         # A user's module may change its attributes in a pass: restore them afterwards.
         kept = attributes_of(view) if self.spec is None and self._restores else []
-        own_device = self.device if device_is_set.get() else nullcontext()
         try:
-            # Only tensors that may differ from the module's are passed, so it is not strict.
-            with own_device:
+            # If the caller has set a default device, the module makes tensors on its own device.
+            with self.device if device_is_set.get() else nullcontext():
                 given = inputs.arguments, inputs.named
+                # Not strict: tensors that cannot differ from the module's own are left out.
                 logits = functional_call(view, tensors, *given, tie_weights=False)
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             if line := self._explained(error, inputs):
@@ -322,7 +322,7 @@ class Backbone(ReadOnlySettings):
         return F.linear(features.to(weight.dtype), weight.flatten(1), *bias)
 
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Turns weights by layer name into tensors by name of the module's parameters."""
+        """Weights by layer name as tensors by parameter name; a head has any number of rows."""
         parameters: dict[str, Tensor] = {}
         for name, weight in weights.items():
             got = tuple(weight.shape)
@@ -335,19 +335,19 @@ class Backbone(ReadOnlySettings):
                 raise InputError(f"{self.name} has no maskable layer {name!r}; see its .layers")
             if got != wanted:
                 raise InputError(f"{name} needs weights of shape {wanted}, got {got}")
-            part = self._parts.get(name)
-            if part is None:
+            layer = self._parts.get(name)
+            if layer is None:
                 parameters[name] = weight
-            elif part.part == "transposed":
+            elif layer.part == "transposed":
                 # Contiguous, as in an export, so that both compute exactly the same numbers.
                 parameters[name] = weight.t().contiguous()
-            elif part.parameter not in parameters:
+            elif layer.parameter not in parameters:
                 # One parameter holds the layers q, k and v. Those left out keep their frozen rows.
                 thirds = []
-                packed = self.module.get_parameter(part.parameter)
+                packed = self.module.get_parameter(layer.parameter)
                 for third, rows in zip(layers.THIRDS, packed.chunk(3), strict=True):
-                    thirds.append(weights.get(f"{part.parameter}.{third}", rows))
-                parameters[part.parameter] = torch.cat(thirds)
+                    thirds.append(weights.get(f"{layer.parameter}.{third}", rows))
+                parameters[layer.parameter] = torch.cat(thirds)
         return parameters
 
     def check_inputs(self, inputs: Tensor | Inputs) -> None:
@@ -362,7 +362,6 @@ class Backbone(ReadOnlySettings):
             got = inputs if isinstance(inputs, Inputs) else type(inputs).__name__
             got = "a single number" if isinstance(inputs, Tensor) else got
             raise InputError(f"{self.name} expects a batch of inputs as one tensor, got {got}")
-
         if wanted is None:
             return
 
@@ -442,8 +441,8 @@ class Backbone(ReadOnlySettings):
         small_names = [member.name for member in chain(*self.small_parameters())]
         small = {name: self.module.get_parameter(name).detach() for name in small_names}
         buffers = dict(self.module.named_buffers())
-        # torch would tie weights by all their names. A module with two names then keeps the weights
-        # of a pass, so a tensor gets one name for each module that has it.
+        # torch's own ties use all names of a tensor. A module with two names is then changed twice
+        # and keeps the weights of a pass. So collect the names of each module only once.
         names_of: dict[int, list[str]] = {}
         for prefix, part in self.module.named_modules():
             for named in (part.named_parameters, part.named_buffers):
@@ -501,11 +500,10 @@ class Backbone(ReadOnlySettings):
         """One line about unsuitable inputs; None if the error has another cause."""
         message = str(error).split("\n", 1)[0]
         if isinstance(error, TypeError):
-            is_call = "forward() " in message
             message = message.replace("got an unexpected keyword argument", "has no argument")
-            message += "; name inputs as its forward does, give one tensor alone, or adapt a module"
-            hint = "around it that makes the tuple or dictionary that it takes"
-            return f"{self.name} does not take {inputs}: {message} {hint}" if is_call else None
+            line = f"{self.name} does not take {inputs}: {message}; name inputs as its forward does"
+            hint = "give one tensor alone, or adapt a wrapper that makes the tuple or dictionary"
+            return f"{line}, {hint}" if "forward() " in message else None
         is_of_device = isinstance(error, torch.OutOfMemoryError) or message.startswith("CUDA")
         if is_of_device or not any(word in message.lower() for word in INPUT_WORDS):
             return None
@@ -513,7 +511,7 @@ class Backbone(ReadOnlySettings):
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors).replace("torch.", "")
         where = f"{self.name} cannot take a batch of {len(inputs)} {kinds} inputs of shape {shapes}"
         if "more than 1 value per channel" in message:
-            return f"{where}: a batch norm got one value a channel; give more inputs at once"
+            return f"{where}: a batch norm got one value per channel; give more inputs at once"
         if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
             message = f"a layer that takes {sizes[2]} values got {sizes[1]}"
         hint = "give inputs of the shape and type it was made for; it must take any number of them"

@@ -56,7 +56,7 @@ _FIXED = """
     SELECT 'projection', number, checksum, 0, 0, 0 FROM projections UNION ALL
     SELECT 'meta', name, checksum, 0, 0, 0 FROM meta WHERE name IN ('head', 'shared', 'features')
 """
-# All versions of a task have the same number. Tasks are ordered by this number.
+# A task's number is the id of its first row. All its versions have it, and it orders the tasks.
 _INSERT = """
     INSERT INTO tasks (number, name, version, current, mask, num_masks, form, coefficients,
                        statistics, profile, history, checksum)
@@ -107,7 +107,7 @@ class Rows:
         row = self.database.row(f"{_SELECT} WHERE t.current {which[0]}", *which[1:])
         if row is None:
             return None
-        if task is None or row[-2] != task.digest:
+        if task is None or task.digest != row[-2]:  # the checksum
             task = self.decode(_checked(self.database, row))
         with self._lock:
             self._decoded[name] = task, generation
@@ -144,7 +144,7 @@ class Rows:
         if row.version > 1:
             former = self.task(row.name)
             if former is not None and list(former.classes) != row.parsed_form["classes"]:
-                self._leave_class_map({row.name})
+                self._remove_from_class_map({row.name})
             change = "UPDATE tasks SET current = NULL WHERE name = ? AND version = ? AND current"
             if not self.database.write(change, row.name, row.version - 1).rowcount:
                 raise changed_meanwhile(row.name)
@@ -162,9 +162,9 @@ class Rows:
         names = set(names)
         for name in names:
             self.database.write("DELETE FROM tasks WHERE name = ?", name)
-        self._leave_class_map(names)
+        self._remove_from_class_map(names)
 
-    def _leave_class_map(self, names: Collection[str]) -> None:
+    def _remove_from_class_map(self, names: Collection[str]) -> None:
         """Removes tasks from the class map, if there is one."""
         content = self.meta(CLASS_MAP)
         if content is not None:
@@ -201,11 +201,11 @@ class Rows:
         layers = self.backbone.layers
         for position, mask in enumerate(masks, first):
             info, packed = mask
-            digest, drawn, bits = mask_digest(packed), None, None
+            digest, drawn_digest, bits = mask_digest(packed), None, None
             if info.source == "random":
-                with suppress(*UNREADABLE):  # a user may also call a source "random"
-                    drawn = mask_digest(_draw(layers, info.ones, info.recipe))
-            if drawn != digest:  # the recipe does not reproduce these bits
+                with suppress(*UNREADABLE):  # a user's source may have this name, and any recipe
+                    drawn_digest = mask_digest(_draw(layers, info.ones, info.recipe))
+            if drawn_digest != digest:  # the recipe does not reproduce these bits
                 bits = coded_mask(mask, layers)[0].coded
             recipe = to_json({"ones": list(info.ones), **info.recipe})
             values = (info.name, info.source, recipe, bits, digest)
@@ -226,10 +226,10 @@ class Rows:
         return added.lastrowid or 0
 
     def last_projection(self) -> tuple[int, Projection | None]:
-        """(number, projection) of the last one for readouts; (0, None) if there is none."""
-        # One that only a `FeatureSpace` uses has no mask, and the flag `residual` is off.
-        others = "FROM projections WHERE num_masks > 0 OR substr(content, 5, 1) = x'01'"
-        number = self.database.rows(f"SELECT coalesce(max(number), 0) {others}")[0][0]
+        """The number of the last projection for readouts, and itself; (0, None) without one."""
+        # One that only a `FeatureSpace` uses has no masks, and its byte 5, `residual`, is 0.
+        for_readouts = "FROM projections WHERE num_masks > 0 OR substr(content, 5, 1) = x'01'"
+        number = self.database.rows(f"SELECT coalesce(max(number), 0) {for_readouts}")[0][0]
         return number, self.projection(number)
 
     def projection(self, number: int) -> Projection | None:
@@ -280,7 +280,7 @@ def task_names(database: Database) -> list[str]:
 
 
 def read_rows(database: Database, condition: str, *values: str) -> Iterator[TaskRow]:
-    """Rows that meet an SQL condition, including rows added meanwhile. StoreError if damaged."""
+    """Rows that meet an SQL condition, also rows added meanwhile. StoreError for a damaged row."""
     query = (
         f"{_SELECT} WHERE {condition} AND (t.number, t.version) > (?, ?) "
         f"ORDER BY t.number, t.version LIMIT {BATCH}"
@@ -289,16 +289,17 @@ def read_rows(database: Database, condition: str, *values: str) -> Iterator[Task
     while batch := database.rows(query, *values, *last):
         for columns in batch:
             yield _checked(database, columns)
-        # Among current versions, a newer version of the last task would yield this task twice.
-        # 2^62 is larger than any version.
-        last = batch[-1][-1], 2**62 if condition == "t.current" else batch[-1][1]
+        # An update of the last task meanwhile would make its new version current and yield the task
+        # twice. So continue after all its versions: 2^62 is larger than any.
+        _, version, *_, number = batch[-1]
+        last = number, 2**62 if condition == "t.current" else version
 
 
 def _checked(database: Database, columns: tuple) -> TaskRow:
     """The `TaskRow` of a row of `_SELECT`. Raises StoreError for a damaged row."""
-    task = TaskRow(*columns[:-2])
+    task, written = TaskRow(*columns[:-2]), columns[-2]
     # `form` is None if its row in the table documents is missing.
-    if task.form is None or task.checksum != columns[-2]:
+    if task.form is None or task.checksum != written:
         raise database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
     return task
 
@@ -320,7 +321,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         generation = self._rows.generation()
         seen, count = self._counted
         if generation is None or generation != seen:
-            # Counting reads every row. The count is cached, as every unknown name asks for it.
+            # Counting reads every row. The count is cached: an error for an unknown name shows it.
             count = self._rows.database.rows("SELECT count(*) FROM tasks WHERE current")[0][0]
             self._counted = generation, count
         return count
@@ -375,11 +376,11 @@ def changed_meanwhile(name: str) -> InputError:
 def _draw(
     layers: Sequence[MaskableLayer], ones: Sequence[int], recipe: Mapping[str, Any]
 ) -> list[Tensor]:
-    seed, number, shared = recipe["seed"], recipe["number"], recipe.get("disjoint")
-    if shared is None:
+    seed, number, sharing = recipe["seed"], recipe["number"], recipe.get("disjoint")
+    if sharing is None:
         drawn = random_mask(layers, ones, seed, number)
     else:
-        drawn = disjoint_mask(layers, shared, seed, number, kernels=recipe.get("kernels", False))
+        drawn = disjoint_mask(layers, sharing, seed, number, kernels=recipe.get("kernels", False))
     return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
 
 
