@@ -117,17 +117,15 @@ def room_of(store: Store, max_bytes: int | None, task: NewTask) -> int | None:
         profile = max(profile, profile_share(max_bytes))
     room = max_bytes - label_map_bytes(classes) - profile
     if room < 0:
-        raise does_not_fit(replace(task, room=room), max_bytes)
+        why = f"its labels and input statistics take up to {max_bytes - room} bytes"
+        raise does_not_fit(task, max_bytes, why)
     return room
 
 
-def does_not_fit(task: NewTask, max_bytes: int | None) -> TooLargeError:
+def does_not_fit(task: NewTask, max_bytes: int | None, why: str) -> TooLargeError:
     """The error for a task that needs more than max_bytes."""
-    needed = (max_bytes or 0) - (task.room or 0)  # bytes of everything but the numbers
-    return TooLargeError(
-        f"task {task.name!r} does not fit into max_bytes = {max_bytes}: its labels, norms and "
-        f"input statistics take up to {needed} bytes; make a learner with a larger max_bytes"
-    )
+    line = f"task {task.name!r} does not fit into max_bytes = {max_bytes}: {why}"
+    return TooLargeError(f"{line}; make a learner with a larger max_bytes")
 
 
 def check_features(backbone: Backbone, alone: bool = False) -> None:
@@ -305,7 +303,8 @@ class TaskReadout:
             if size <= room:
                 return learned
             reserved += size - room
-        raise does_not_fit(self._task, self._settings.max_bytes)
+        why = f"labels and input statistics leave {room} bytes for its numbers"
+        raise does_not_fit(self._task, self._settings.max_bytes, why)
 
     def _joined(
         self, changes: Coefficients, numbers: Sequence[Tensor], grids: Grids | None, projection: int

@@ -302,11 +302,9 @@ class Trainer:
                     continue
                 # What the task takes above its limit must come from the room of its numbers.
                 room = (task.room or 0) + (max_bytes or 0) - refused_bytes
-                if room < 0:
-                    raise readouts.does_not_fit(task, max_bytes)
+                if room < 0 or trial + 1 == MAX_TRIALS:
+                    raise readouts.does_not_fit(task, max_bytes, f"it takes {refused_bytes} bytes")
                 remaining.append(replace(task, room=room))
-        if remaining:
-            raise readouts.does_not_fit(remaining[0], max_bytes)
 
     def _commit(
         self,

@@ -110,8 +110,10 @@ class Service:
     @_of_present_file
     def gauges(self) -> dict[str, int]:
         """Numbers of the store for `Metrics`."""
-        cache = self.learner._store.cache
+        cache, database = self.learner._store.cache, self.learner._store.database
+        written = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'tasks'"
         return {
+            "store_version": database.rows(written)[0][0],
             "tasks": len(self.learner.tasks_),
             "masks": len(self.learner.bank_),
             "cache_hits_total": cache.hits,
