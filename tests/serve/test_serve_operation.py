@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -184,15 +183,6 @@ def test_the_event_loop_computes_small_requests_to_quick_networks(store, monkeyp
             for more in (*[{}] * 60, heavy):
                 assert client.post("/predict", json=request("new 0") | more).status_code == 200
             assert [in_thread[place] for place in (0, -2, -1)] == [True, not quick, True]
-
-
-def test_an_application_that_mounts_ours_enters_its_lifespan(store):
-    app = create_app(store)
-    outer = FastAPI(lifespan=lambda _: app.router.lifespan_context(app))
-    outer.mount("/shops", app)
-    with TestClient(outer) as client:
-        assert client.post("/shops/predict", json=request("new 0")).status_code == 200
-    assert client.get("/shops/ready").status_code == 503  # it has closed the store
 
 
 def test_batch_statistics_are_of_one_request():
