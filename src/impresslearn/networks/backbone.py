@@ -248,17 +248,23 @@ class Backbone(ReadOnlySettings):
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
         layer = self._view(mode).get_submodule(name.rpartition(".")[0])
         calls: list[Tensor] = []
+        returned: Any = None
 
         def read(_: nn.Module, arguments: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
             calls.extend(arguments[:1])
-            return arguments[0] if arguments and arguments[0].dim() == 3 else outputs
+            return arguments[0] if calls and calls[0].dim() == 3 else outputs
 
         with layer.register_forward_hook(read):
-            returned = self._outputs(weights, inputs, statistics, mode)
+            try:
+                returned = self._outputs(weights, inputs, statistics, mode)
+            except Exception:
+                if not calls or calls[0].dim() != 3:
+                    raise  # else the network cannot do without the head
         if len(calls) != 1 or len(calls[0]) != len(inputs):
             line = f"the layer of {name} must be called once, on a batch"
             raise InputError(f"{self.name} has no features: {line}")
-        return (returned if calls[0].dim() == 3 else calls[0]).flatten(1)
+        is_skipped = getattr(returned, "shape", None) == calls[0][:, 0].shape
+        return (returned if is_skipped and calls[0].dim() == 3 else calls[0]).flatten(1)
 
     def _outputs(
         self,
