@@ -105,6 +105,7 @@ def learn(
             learner.learn_features(*map(reader().examples, learned))
     if work.failures:
         count, names = len(work.failures), ", ".join(work.failures[:20])
+        names += ", …" * (count > 20)
         others = f"{work.learned} learned, {len(paths) - count - work.learned} already there"
         shared.info(f"error: {count} of {len(paths)} tasks failed: {names} ({others})")
         raise typer.Exit(TasksFailedError.exit_status)

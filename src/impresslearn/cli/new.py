@@ -170,13 +170,13 @@ def advise(
 
 def read_typical(
     paths: dict[str, Path], standardise: bool, prepare: list[str] | None, label_column: str | None
-) -> "tuple[dict[str, Examples | StreamedExamples], Preprocessing]":
+) -> "tuple[dict[str, Examples | StreamedExamples], Preprocessing | None]":
     """The raw examples of tasks, and a preprocessing for them and for later tasks like them."""
     import numpy as np
     import torch
 
     from impresslearn.data import Examples, Preprocessing
-    from impresslearn.data.examples import one_tensor
+    from impresslearn.data.examples import Inputs, one_tensor
     from impresslearn.data.file_reader import FileReader
     from impresslearn.networks.inputs import some_inputs, unusual_scale
 
@@ -189,6 +189,8 @@ def read_typical(
         if reader.layout.columns is None and (columns := getattr(tasks[name], "columns", ())):
             reader.layout = replace(reader.layout, columns=columns)
     typical = next(iter(tasks.values()))
+    if not (standardise or prepare) and isinstance(some_inputs(typical, 1), Inputs):
+        return tasks, None  # a preprocessing takes one tensor
     settings = {"pixels": typical.pixels, "columns": reader.layout.columns} | settings
     if standardise:
         # 1,000 rows of every task: a column that hardly varies in one task may vary in others.

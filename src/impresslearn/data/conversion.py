@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,14 @@ def _of_rows(rows: Sequence[Any], layout: Preprocessing | None) -> Examples:
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in others}
     inputs = columns[others[0]]
     if len(others) > 1:
-        with users_code(lambda: f"the columns {', '.join(others)} are not numbers"):
-            parts = [[torch.as_tensor(cell) for cell in columns[name]] for name in others]
-            inputs = dict(zip(others, map(torch.stack, parts), strict=True))
+        inputs = {}
+        for name in others:
+            with users_code(partial("the column {!r} is not numbers".format, name)):
+                cells = [torch.as_tensor(cell) for cell in columns[name]]
+            if len(shapes := sorted({tuple(cell.shape) for cell in cells})) > 1:
+                line = f"the rows of column {name!r} have shapes from {shapes[0]} to {shapes[-1]}"
+                raise InputError(f"{line}; pad them to one shape")
+            inputs[name] = torch.stack(cells)
     return pair(inputs, [row[label] for row in rows], layout)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from impresslearn.checks import check_integer, check_mapping, check_number, check_seed, clear_calls
 from impresslearn.data import Examples, Preprocessing, StreamedExamples, as_examples, classes_of
-from impresslearn.data.examples import one_tensor
+from impresslearn.data.examples import Inputs
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.loading import create_learner
@@ -273,13 +273,14 @@ def advise(
 def sizes_of(
     tasks: Mapping[str, Data], preprocessing: Preprocessing | None
 ) -> tuple[Sequence[int], int]:
-    """The shape of one prepared input of the first task, and the most classes of any task."""
+    """The shape of one prepared input, as in `create_learner`, and the most classes of any task."""
     inputs = next(iter(tasks.values())).inputs_at(np.array([0]))
     shape = preprocessing.shape if preprocessing is not None else None
     most = max(len(classes_of(task.labels)) for task in tasks.values())
-    if preprocessing is not None and preprocessing.tokenizer is not None:
+    has_words = preprocessing is not None and preprocessing.tokenizer is not None
+    if has_words or isinstance(inputs, Inputs):
         return (), most
-    return shape or one_tensor(inputs)[0].shape, most
+    return shape or inputs[0].shape, most
 
 
 def _trials(

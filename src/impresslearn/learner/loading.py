@@ -34,16 +34,18 @@ def create_learner(
 ) -> ImpressLearner:
     """A learner without tasks, with the masks of its preset, for inputs of a given shape.
 
-    - shape: the shape of one input, without the batch.
+    - shape: the shape of one input, without the batch; () for sentences and several inputs.
     - classes: the number of outputs of the network.
     - network: settings of `create_backbone`, which override those from shape and preset.
     - preprocessing: for a flat network it gets this shape if it has none.
     """
     chosen = find_preset(preset)
     if not isinstance(backbone, Backbone):
-        if chosen.more.get("start") == "network":
-            line = f"the preset {preset!r} needs a pretrained network; give il.adapt(module)"
-            raise InputError(f"{line}, or --module FILE:FUNCTION on the command line")
+        if chosen.more.get("start") == "network" or not shape:
+            what = f"the preset {preset!r} needs a pretrained network"
+            what = what if shape else "sentences and several inputs need a network of your own"
+            line = "give il.adapt(module), or --module FILE:FUNCTION on the command line"
+            raise InputError(f"{what}; {line}")
         arguments: dict[str, Any] = {
             "name": backbone or "lenet_300_100",
             "num_classes": classes,

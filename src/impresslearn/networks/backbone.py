@@ -362,6 +362,14 @@ class Backbone(ReadOnlySettings):
         if isinstance(inputs, Features):
             line = "only tasks that consist of a head, as with the preset few_labels, read features"
             raise InputError(f"{line}; give the inputs themselves")
+        seen = [key for key, _, _ in self.seen_inputs]
+        given = [key for key, _ in inputs.items()] if isinstance(inputs, Inputs) else [0]
+        are_named = all(isinstance(key, str) for key in (*seen, *given))
+        if len(given) < len(seen) or (are_named and not set(seen) <= set(given)):
+            # Without its mask a transformer would read padding as words, and answer all the same.
+            got = inputs if isinstance(inputs, Inputs) else "one tensor"
+            line = f"{self.name} takes {', '.join(map(str, seen))} since its first data, got {got}"
+            raise InputError(f"{line}; give all of these inputs, by the same names")
         if isinstance(inputs, Inputs) and wanted is None:
             return
         if not isinstance(inputs, Tensor) or inputs.dim() == 0:
