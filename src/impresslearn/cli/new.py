@@ -176,7 +176,7 @@ def read_typical(
     import torch
 
     from impresslearn.data import Examples, Preprocessing
-    from impresslearn.data.examples import one_tensor
+    from impresslearn.data.examples import check_levels, one_tensor
     from impresslearn.data.file_reader import FileReader
     from impresslearn.networks.inputs import some_inputs, unusual_scale
 
@@ -189,6 +189,7 @@ def read_typical(
         if reader.layout.columns is None and (columns := getattr(tasks[name], "columns", ())):
             reader.layout = replace(reader.layout, columns=columns)
     typical = next(iter(tasks.values()))
+    check_levels(getattr(typical, "inputs", None), typical.pixels and "pixels" not in settings)
     settings = {"pixels": typical.pixels, "columns": reader.layout.columns} | settings
     if standardise:
         # 1,000 rows of every task: a column that hardly varies in one task may vary in others.
