@@ -189,7 +189,7 @@ class Preprocessing:
         return self.prepare(*to_tensor_and_dtype_kind(self.ordered(inputs)))
 
     def ordered(self, inputs: Any) -> Any:
-        """Orders a table by `columns`; turns Pillow images into pixels and sentences into tokens."""
+        """Orders a table by `columns`; turns Pillow images into pixels and text into tokens."""
         if self.tokenizer is not None:
             return tokens_of(inputs, self.tokenizer, self.max_length)
         images: Any = [inputs] if hasattr(inputs, "getbands") else inputs
