@@ -155,6 +155,9 @@ FILES = {
 }
 
 REFUSED = {
+    "NUL": (lambda _: (X, ["b\0", *WORDS[1:]]), "a label ends in NUL"),
+    "times": (lambda _: (X, Y.astype("datetime64[ns]")), "got np.datetime64"),
+    "time": (lambda _: (X, list(Y.astype("timedelta64[ns]"))), "got np.timedelta64"),
     "bytes": (lambda _: (X, WORDS.astype(bytes)), "got b'emu'; decode them"),
     "loaded": (
         lambda _: torch_data.DataLoader(Flow(lambda: X)),
@@ -273,13 +276,43 @@ def test_columns_in_another_order(frame, measured):
     for other in (TABLE, polars.from_pandas(TABLE), arrow.table(TABLE)):
         turned = other.select(NAMES[::-1]) if hasattr(other, "select") else other[NAMES[::-1]]
         assert torch.equal(learner.logits(turned, "a"), learner.logits(frame, "a"))
-        assert learner.score((turned, Y), "a") == learner.score((frame, Y), "a") > 0.9
+        for data in ((turned, Y), il.streams.from_arrays({"a": [(turned, Y)] * 2})[0].test):
+            assert learner.score(data, "a") == learner.score((frame, Y), "a") > 0.9
+
+
+def test_flags_of_uint8_are_not_taken_for_pixels():
+    learner = quick_learner(backbone_of("bits")).add_random_masks(4)
+    flags, line = PLAIN["bits"].astype(np.uint8), "are only 0 and 1; give flags as"
+    refused(line, il.Preprocessing.standardising, flags)
+    refused(line, learner.learn_task, "a", (flags, Y))
+    refused(line, learner.learn_task("a", (PLAIN["bits"], Y)).predict, flags, "a")
+    scale = il.Preprocessing(pixels=True)
+    assert scale.apply(flags).max() == np.float32(1 / 255)
+
+
+def test_integers_of_a_table_s_file_are_pixels(tmp_path):
+    levels = pandas.DataFrame(PIXELS[:, 0, 0, :5].astype(int), columns=NAMES)
+    read = FileReader().inputs(csv(tmp_path, levels))
+    scale = il.Preprocessing(pixels=True)
+    prepared = scale.prepare(read.inputs, read.pixels, read.integers)
+    assert torch.equal(prepared, scale.apply(levels))
+
+
+def test_streamed_floats_beyond_pixels_refuse_pixels():
+    levels = 9 + np.abs(X)
+    learner = quick_learner(backbone_of("table")).add_random_masks(4)
+    learner.learn_task("a", Pairs(levels, Y, np.random.random))
+    refused("but other numbers are expected", learner.predict, levels.astype(np.uint8), "a")
 
 
 def test_channels_first_and_last():
     learner, last = learner_of("image").learn_task("a", (IMAGES, Y)), PIXELS.transpose(0, 2, 3, 1)
     assert torch.equal(learner.logits(last, "a"), learner.logits(PIXELS, "a"))
     assert torch.equal(learner.logits(PIXELS.reshape(COUNT, -1), "a"), learner.logits(PIXELS, "a"))
+    plain = quick_learner(backbone_of("image"), preprocessing=il.Preprocessing(pixels=True))
+    plain.add_random_masks(4).learn_task("a", (PIXELS, Y))
+    exported = plain.export("a")(torch.tensor(last))
+    assert torch.allclose(exported, plain.logits(last, "a"))
     learner = learner_of("image").learn_task("a", (last, Y))
     refused(
         r"shape \(3, 8, 8\) cannot be given the shape \(8, 8, 3\)", learner.predict, IMAGES, "a"

@@ -176,7 +176,7 @@ def read_typical(
     import torch
 
     from impresslearn.data import Examples, Preprocessing
-    from impresslearn.data.examples import Inputs, one_tensor
+    from impresslearn.data.examples import Inputs, check_levels, one_tensor
     from impresslearn.data.file_reader import FileReader
     from impresslearn.networks.inputs import some_inputs, unusual_scale
 
@@ -191,6 +191,7 @@ def read_typical(
     typical = next(iter(tasks.values()))
     if not (standardise or prepare) and isinstance(some_inputs(typical, 1), Inputs):
         return tasks, None  # a preprocessing takes one tensor
+    check_levels(getattr(typical, "inputs", None), typical.pixels and "pixels" not in settings)
     settings = {"pixels": typical.pixels, "columns": reader.layout.columns} | settings
     if standardise:
         # 1,000 rows of every task: a column that hardly varies in one task may vary in others.

@@ -54,7 +54,6 @@ def as_examples(
       data set with a label column named as in `LABEL_NAMES`; the path of an image folder with one
       sub-folder per class (extra `vision`); or `Examples`.
     - `memory_limit`: the most bytes of inputs, as float32, that are held in memory; default 4 GiB.
-      A data set with random transforms is streamed whatever its size.
     - `workers`: the number of processes that read streamed data; default 2.
     - `layout`: gives the size and shape of images, and the columns of tables; by default unchanged.
     """
@@ -63,11 +62,12 @@ def as_examples(
     if isinstance(data, (str, Path)):
         data = image_folder(Path(data), layout)
     if isinstance(data, Examples):
+        if layout is not None and data.columns:
+            data = layout.ordered(data)
         # The inputs are floats by now; the flags record which type they had.
         checked = pair(data.inputs, data.labels, layout)
-        pixels, integers = data.pixels or checked.pixels, data.integers or checked.integers
-        data = replace(data, inputs=checked.inputs, labels=checked.labels)
-        return replace(data, pixels=pixels, integers=integers)
+        kinds = data.pixels or checked.pixels, data.integers or checked.integers
+        return Examples(checked.inputs, checked.labels, data.augment, *kinds, data.columns)
     if isinstance(data, StreamedExamples):
         return replace(data, labels=label_array(data.labels))
     if isinstance(data, torch_data.DataLoader):
@@ -133,7 +133,6 @@ def _dataset_of(loader: torch_data.DataLoader) -> Any:
     data: Any = loader.dataset
     batches: Any = loader.batch_sampler
     sampler: Any = batches.sampler if type(batches) is torch_data.BatchSampler else None
-    # Iterable data sets are refused later.
     plain = isinstance(data, torch_data.IterableDataset) or not hasattr(data, "__getitem__")
     if not plain and type(sampler) in (torch_data.SequentialSampler, torch_data.RandomSampler):
         plain = len(sampler) == len(data) and not getattr(sampler, "replacement", False)

@@ -396,8 +396,7 @@ def as_inputs(values: Any) -> Tensor:
         raise InputError("inputs must be real numbers, got complex ones")
     if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         tensor = tensor.float()
-    # The sum needs no mask as large as the data. If it is finite, so are all values. If not, the
-    # sum may just have overflowed, so count the values that are not finite.
+    # The sum needs no mask as large as the data. It may overflow, so then count the values.
     if not torch.isfinite(tensor.sum()) and (bad := int((~torch.isfinite(tensor)).sum())):
         line = "inputs hold values that are NaN, infinite or too large for float32"
         raise InputError(f"{line} ({bad} of {tensor.numel()}); clean or scale them first")
@@ -413,7 +412,9 @@ def as_network_inputs(values: Any) -> Tensor | Inputs:
     if isinstance(values, Mapping):
         values = Inputs(**values)
     if not isinstance(values, Inputs):
-        return as_inputs(values)
+        tensor, pixels, _ = to_tensor_and_dtype_kind(values)
+        check_levels(tensor, pixels)
+        return tensor
     checked = values.map(_one_of_several)
     rows = sorted(set(map(len, checked.tensors)))
     if len(rows) != 1:
@@ -438,6 +439,13 @@ def to_tensor_and_dtype_kind(values: Any) -> tuple[Any, bool, bool]:
     pixels = tensor.dtype == torch.uint8
     floats = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool
     return as_inputs(tensor), pixels, not floats and not pixels
+
+
+def check_levels(values: Any, pixels: bool) -> None:
+    """Raises InputError for uint8 inputs of only 0 and 1: they may be flags or dark pixels."""
+    if pixels and values is not None and values.numel() and 0 < float(values.max()) < 1.5 / 255:
+        line = "uint8 is read as pixels, but these are only 0 and 1; give flags as float32, ids as"
+        raise InputError(f"{line} int64; dark images need il.Preprocessing(pixels=True)")
 
 
 @contextmanager

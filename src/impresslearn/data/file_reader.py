@@ -1,7 +1,6 @@
 """Reads files of arrays, tables and images as labelled examples, or as inputs with names.
 
-The suffix decides how a file is read. The rules of `impresslearn.data` apply to its values: uint8
-is scaled to [0, 1], and other numbers stay as they are. Nothing is unpickled.
+The suffix decides how a file is read. Nothing is unpickled.
 """
 
 import re
@@ -35,8 +34,7 @@ class FileReader:
 
     - `label_column`: the name of a table's label column. None (the default) for the column label,
       target, class or y.
-    - `layout`: gives the size of images, the columns of tables, and the shape of inputs. Images are
-      grey if the shape has one number per pixel, else RGB.
+    - `layout`: gives the size of images, the columns of tables, and the shape of inputs.
     """
 
     label_column: str | None = None
@@ -113,7 +111,9 @@ class FileReader:
             raise InputError(f"the first line must name the columns, it has {some(others)}")
         inputs = self.layout.ordered(frame[others])
         if self.layout.tokenizer is None:
-            inputs = pandas.DataFrame(raw(inputs).float().numpy(), columns=names_of(inputs))
+            values = raw(inputs)  # integers stay: a learner of pixels scales them
+            values = values.float() if values.is_floating_point() else values.long()
+            inputs = pandas.DataFrame(values.numpy(), columns=names_of(inputs))
         return inputs, None if label is None else _labels_of(frame[label])
 
 

@@ -34,7 +34,8 @@ def label_array(labels: Any) -> np.ndarray:
             raise _wrong_shape(labels.shape)
         if labels.dtype.kind in "ib":  # values of other kinds may be equal as int64
             return labels.ravel().astype(np.int64)
-        labels = labels.ravel().tolist()
+        # NumPy would turn times in nanoseconds into integers.
+        labels = list(labels.ravel()) if labels.dtype.kind in "mM" else labels.ravel().tolist()
     return _from_values(labels)
 
 
@@ -105,6 +106,8 @@ def _from_values(values: Sequence[Any]) -> np.ndarray:
     if set(example_of) == {str}:
         if not encodable("".join(values)):
             raise InputError("a label is no valid Unicode, which no file can keep")
+        if any(value.endswith("\0") for value in values):  # NumPy would drop it
+            raise InputError("a label ends in NUL; strip it")
         return np.array(list(map(composed, values)), dtype=str)
     if not set(example_of) <= {int}:
         shown = ", ".join(shorten(ascii(value)) for value in example_of.values())
@@ -123,7 +126,8 @@ def _plain(value: Any, count: int) -> Any:
         shape = np.shape(value)
         if shape not in ((), (1,)):
             raise _wrong_shape((count, *shape))
-        value = np.asarray(value).item()
+        array = np.asarray(value)
+        value = array.ravel()[0] if array.dtype.kind in "mM" else array.item()
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str):

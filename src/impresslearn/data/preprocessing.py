@@ -35,6 +35,7 @@ from impresslearn.data.examples import (
     StreamedExamples,
     as_inputs,
     as_table,
+    check_levels,
     one_tensor,
     pixels_of_images,
     raw,
@@ -140,6 +141,7 @@ class Preprocessing:
             ordered = cls(**{**settings, "pixels": None}).ordered(data)
             inputs, pixels, integers = to_tensor_and_dtype_kind(ordered)
             _check_precision(raw(ordered))
+        check_levels(inputs, pixels and "pixels" not in settings)
         made = cls(**{"pixels": pixels, **settings})
         values = made.prepare(inputs, pixels, integers).double()
         std, mean = torch.std_mean(values, correction=0)
@@ -187,10 +189,7 @@ class Preprocessing:
         return self.prepare(*to_tensor_and_dtype_kind(self.ordered(inputs)))
 
     def ordered(self, inputs: Any) -> Any:
-        """Orders a table by `columns`; turns Pillow images into pixels and sentences into tokens.
-
-        Returns other inputs unchanged.
-        """
+        """Orders a table by `columns`; turns Pillow images into pixels and text into tokens."""
         if self.tokenizer is not None:
             return tokens_of(inputs, self.tokenizer, self.max_length)
         images: Any = [inputs] if hasattr(inputs, "getbands") else inputs
@@ -209,6 +208,9 @@ class Preprocessing:
                 f"the table {lacks} column {odd!r}; the learner takes {len(self.columns)} columns, "
                 f"{', '.join(self.columns)[:80]}"
             )
+        if isinstance(inputs, Examples):
+            places = [names.index(name) for name in self.columns]
+            return replace(inputs, inputs=inputs.inputs[:, places], columns=tuple(self.columns))
         table = as_table(inputs)
         key_of = dict(zip(names, table.columns, strict=True))
         return table[[key_of[name] for name in self.columns]]
@@ -233,6 +235,7 @@ class Preprocessing:
             return tokens_of(values, self.tokenizer, self.max_length)
         values = one_tensor(values)
         self._check_kind(pixels)
+        check_levels(values, pixels and self.pixels is None)
         if self.pixels and not pixels:
             values = self._scaled(values, integers)
         return as_inputs(self.arranged(values))

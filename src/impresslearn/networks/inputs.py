@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.data import Examples, Features, Inputs, Label, StreamedExamples, as_examples
-from impresslearn.data.examples import as_network_inputs, drawing, inputs_behind, raw
+from impresslearn.data.examples import as_network_inputs, check_levels, drawing, inputs_behind, raw
 from impresslearn.data.labels import task_classes
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
@@ -41,6 +41,8 @@ def checked_examples(
         return replace(examples, inputs=checked_features(backbone, examples.inputs))
     if preprocessing is not None:
         examples = preprocessing.apply_to(examples)
+    else:
+        check_levels(getattr(examples, "inputs", None), examples.pixels)
     if isinstance(examples, Examples):
         backbone.check_inputs(examples.inputs)
     if not backbone.input_dtype.is_floating_point:
@@ -200,11 +202,11 @@ def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
 
 def are_pixels(backbone: Backbone, examples: Examples | StreamedExamples) -> bool | None:
     """Whether raw examples are pixels: True for uint8, False beyond [0, 1], None if unclear."""
-    inputs = examples.inputs if isinstance(examples, Examples) else None
+    inputs = examples.inputs if isinstance(examples, Examples) else some_inputs(examples, 64)
     if isinstance(inputs, Inputs) or not backbone.input_dtype.is_floating_point:
         return None
-    if examples.pixels or inputs is None:
-        return examples.pixels or None
+    if examples.pixels:
+        return True
     low, high = map(float, inputs.aminmax())
     return False if low < 0 or high > 1 else None
 
