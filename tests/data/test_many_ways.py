@@ -167,7 +167,7 @@ REFUSED = {
         lambda _: hugging.DatasetDict(train=rows()),
         "one part, such as data\\['train'\\]",
     ),
-    "text": (lambda _: rows().add_column("text", list(WORDS)), "text. is not numbers"),
+    "text": (lambda _: rows().add_column("text", list(WORDS)), "text. is not numbers of one shape"),
     "no rows": (lambda _: hugging.Dataset.from_dict({"x": [], "label": []}), "hold no example"),
     "sizes": (lambda _: ([*IMAGES[1:], IMAGES[0].resize((9, 9))], Y), "must have one size"),
     "columns": (lambda _: rows().from_pandas(LABELLED), r"one tensor or table, got Inputs\(a: "),

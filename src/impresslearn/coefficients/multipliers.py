@@ -5,8 +5,6 @@ network n is at least 0, so the signs come from the network and need no bits. Th
 rounded n; the gradient ignores the rounding (straight-through).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,7 +68,7 @@ class Multipliers(Parametrisation):
 
     def integers(
         self, backbone: Backbone, seed: int, previous: Sequence[Tensor], grids: Sequence[Grid]
-    ) -> SparseIntegerMultipliers:
+    ) -> "SparseIntegerMultipliers":
         """The integers of all layers, drawn from the seed or continued from previous values."""
         drawn = SparseIntegerMultipliers(backbone, self.residual, seed)
         if previous:

@@ -7,8 +7,6 @@ own, write a subclass and call `register_parametrisation`, which can add values 
 setting `granularity`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -52,7 +50,7 @@ class CoefficientSpec:
     bit_price: float | None = None
     residual: bool = False
     tune: tuple[TunedKind, ...] = ()
-    parametrisation: Parametrisation = field(init=False, repr=False, compare=False)
+    parametrisation: "Parametrisation" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:

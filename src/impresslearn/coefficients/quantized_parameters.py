@@ -6,8 +6,6 @@ forward pass uses all three rounded, as they will be stored; the gradient ignore
 So numbers that reduce the loss by less than their bits cost stay at zero.
 """
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Sequence
@@ -59,7 +57,7 @@ class QuantizedParameters:
         self._first = 0
 
     @staticmethod
-    def join(members: Sequence[QuantizedParameters]) -> None:
+    def join(members: "Sequence[QuantizedParameters]") -> None:
         """Lets members compute together. Afterwards each must call `values` in every step.
 
         Members keep separate parameters, because a fused optimiser rounds the end of a vector

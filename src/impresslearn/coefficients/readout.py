@@ -7,8 +7,6 @@ rounded to multiples of a step, the one with the least sum of loss and price of 
 are rounded by groups of features: the weights of a later group compensate earlier groups' errors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +91,7 @@ class Projection:
     matrix: Tensor
 
     @classmethod
-    def of(cls, features: Tensor, dimensions: int, num_masks: int, residual: bool) -> Projection:
+    def of(cls, features: Tensor, dimensions: int, num_masks: int, residual: bool) -> "Projection":
         """Finds at most `dimensions` components of features (n, f), n >= 2."""
         from sklearn.decomposition import PCA  # sklearn takes a second to import
 
@@ -194,11 +192,11 @@ class ReadoutFit:
         return tuple(torch.from_numpy(array.astype(np.float32)) for array in arrays)
 
     @cached_property
-    def _fits(self) -> list[Regression]:
+    def _fits(self) -> "list[Regression]":
         # Components are sorted by importance: the first half, quarter or eighth may be enough.
         return [self._regression(part) for part in ((1, 2, 4, 8) if self.is_projected else (1,))]
 
-    def _regression(self, part: int) -> Regression:
+    def _regression(self, part: int) -> "Regression":
         table = self._table[:, : max(1, self._table.shape[1] // part)]
         return Regression(table, self._targets.cpu().numpy(), self._classes, self._has_bias)
 

@@ -98,12 +98,8 @@ def _of_rows(rows: Sequence[Any], layout: Preprocessing | None) -> Examples:
     if len(others) > 1:
         inputs = {}
         for name in others:
-            with users_code(partial("the column {!r} is not numbers".format, name)):
-                cells = [torch.as_tensor(cell) for cell in columns[name]]
-            if len(shapes := sorted({tuple(cell.shape) for cell in cells})) > 1:
-                line = f"the rows of column {name!r} have shapes from {shapes[0]} to {shapes[-1]}"
-                raise InputError(f"{line}; pad them to one shape")
-            inputs[name] = torch.stack(cells)
+            with users_code(partial("the column {!r} is not numbers of one shape".format, name)):
+                inputs[name] = torch.stack([torch.as_tensor(cell) for cell in columns[name]])
     return pair(inputs, [row[label] for row in rows], layout)
 
 

@@ -4,8 +4,6 @@ A learner and its store keep one `Preprocessing` with the network. They apply it
 put it into every export, so that the same raw inputs get the same labels everywhere.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -113,7 +111,7 @@ class Preprocessing:
         vars(self).update(checked)
 
     @classmethod
-    def standardising(cls, data: Any, **settings: Any) -> Preprocessing:
+    def standardising(cls, data: Any, **settings: Any) -> "Preprocessing":
         """A preprocessing whose mean and standard deviation are measured on raw inputs.
 
         If columns (or channels) differ in scale, each gets its own mean and standard deviation.

@@ -11,8 +11,6 @@ Features that are never negative, as after a ReLU, are skewed, so the map uses t
 Means are coded in steps of about their standard error.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -71,8 +69,8 @@ class ClassMap:
 
     @classmethod
     def of(
-        cls, tasks: Mapping[str, tuple[Tensor, Tensor]], present: ClassMap | None = None
-    ) -> ClassMap:
+        cls, tasks: Mapping[str, tuple[Tensor, Tensor]], present: "ClassMap | None" = None
+    ) -> "ClassMap":
         """Learns a map, or adds tasks to the `present` map, whose centre and steps it keeps.
 
         - tasks: name -> features (n, d) and class indices (n,), with an example of every class.
@@ -135,7 +133,7 @@ class ClassMap:
         return b"".join([head, b"\n", numbers, *(code for _, code in self.codes.values())])
 
     @classmethod
-    def decode(cls, content: bytes) -> ClassMap:
+    def decode(cls, content: bytes) -> "ClassMap":
         """The map from the bytes of `encode`."""
         head, _, rest = content.partition(b"\n")
         about = json.loads(head)

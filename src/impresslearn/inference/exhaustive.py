@@ -11,8 +11,6 @@ In all other cases tasks run one after another. Tasks with only a head read the 
 are computed once. A task is loaded when its turn comes, so memory does not grow with their number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -157,7 +155,7 @@ class Perceptron:
     @classmethod
     def of(
         cls, backbone: Backbone, bank: MaskBank, inputs: Tensor | Inputs, count: int
-    ) -> Perceptron | None:
+    ) -> "Perceptron | None":
         """None for other networks, and if sharing is not faster for this number of tasks."""
         # A user's module may have hooks, tied layers or steps that change inputs in place.
         if type(backbone.module) is not LeNet or backbone.spec is None:

@@ -10,8 +10,6 @@ of all inputs. *far* grows if the distance from the centre is larger or smaller 
 for noise, which excites few features).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -63,7 +61,7 @@ class FeatureSpace:
     @classmethod
     def of(
         cls, features: Tensor, targets: Tensor, projection: int = 0, matrix: Tensor | None = None
-    ) -> FeatureSpace | None:
+    ) -> "FeatureSpace | None":
         """The space of a task's features (n, f) with class indices (n,); None if they are equal."""
         from scipy.linalg import eigh  # scipy takes a while to import
 
@@ -130,7 +128,7 @@ class FeatureProfile:
     code: bytes
 
     @classmethod
-    def rounded(cls, numbers: Sequence[float] | np.ndarray, code: bytes) -> FeatureProfile:
+    def rounded(cls, numbers: Sequence[float] | np.ndarray, code: bytes) -> "FeatureProfile":
         """A profile with the numbers rounded as in the store."""
         return cls(tuple(np.array(numbers, "<f2").tolist()), code)
 
@@ -138,7 +136,7 @@ class FeatureProfile:
         return np.array(self.numbers, "<f2").tobytes() + self.code
 
     @classmethod
-    def decode(cls, content: bytes) -> FeatureProfile:
+    def decode(cls, content: bytes) -> "FeatureProfile":
         return cls.rounded(np.frombuffer(content, "<f2", NUMBERS), content[2 * NUMBERS :])
 
     def means(self, directions: Tensor) -> Tensor:

@@ -9,8 +9,6 @@ and inputs without a fixed size, it describes the task's logits instead. The des
 (inputs or logits) are called *signals*.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -97,7 +95,7 @@ class TaskProfile:
         return entropies + halves + spreads + rounded + bytes(self.groups)
 
     @classmethod
-    def decode(cls, content: bytes, few_features: bool) -> TaskProfile:
+    def decode(cls, content: bytes, few_features: bool) -> "TaskProfile":
         """The profile from the bytes of `encode`."""
         own, shuffled = ((root / 255) ** 2 for root in content[:2])
         if len(content) == 2:

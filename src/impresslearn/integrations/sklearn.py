@@ -1,7 +1,5 @@
 """`ImpressClassifier`: a scikit-learn classifier that learns small tasks over a frozen network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -51,7 +49,7 @@ class ImpressClassifier(ClassifierMixin, BaseEstimator):
         self.max_bytes = max_bytes
         self.seed = seed
 
-    def fit(self, X: Any, y: Any, task: str | None = None) -> ImpressClassifier:
+    def fit(self, X: Any, y: Any, task: str | None = None) -> "ImpressClassifier":
         """Learns a task.
 
         - X: finite numbers (n, columns).

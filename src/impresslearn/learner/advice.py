@@ -1,7 +1,5 @@
 """`advise`: measures the accuracy of your tasks at several sizes in bytes, recommends settings."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

@@ -4,8 +4,6 @@ Masks in a bank are never changed, reordered or removed. So the first n masks al
 and coefficients learned over n masks stay valid when the bank grows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -194,7 +192,7 @@ class MaskBank:
             for layer, bits in zip(self.layers, self._storage, strict=True)
         }
 
-    def to(self, device: torch.device | str) -> MaskBank:
+    def to(self, device: torch.device | str) -> "MaskBank":
         """The same masks on another device, as a new bank."""
         moved = MaskBank(self.layers, device)
         moved.trained_on = self.trained_on

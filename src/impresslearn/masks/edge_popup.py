@@ -7,8 +7,6 @@ grad ⊙ W. If scores are ranked by "magnitude", the gradient is multiplied by t
 ImpressLearn paper names pruning as another way to make masks ("Mask generation & edge-popup").
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -73,7 +71,7 @@ class PopupScores:
         seed: int,
         score_rule: ScoreRule = "magnitude",
         device: torch.device | str = "cpu",
-    ) -> PopupScores:
+    ) -> "PopupScores":
         """Fresh scores ~ U(-b, b) with b = 1/sqrt(fan_in): Kaiming uniform with a = √5."""
         generator = torch.Generator().manual_seed(torch_seed(seed))
         scores = []

@@ -1,7 +1,5 @@
 """Fine-tuning: weights or low-rank changes for each task, or one network trained on all in turn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -123,7 +121,7 @@ class FineTuning(ReadOnlySettings):
         return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
 
     @torch.inference_mode(False)
-    def learn_task(self, name: str, data: Any) -> FineTuning:
+    def learn_task(self, name: str, data: Any) -> "FineTuning":
         """Trains weights for the task with cross-entropy."""
         phase = TrainingPhase("frozen", None)
         if self.statistics == "task":
@@ -189,7 +187,7 @@ class SequentialFineTuning(FineTuning):
         require_shared_head("SequentialFineTuning", backbone)
         super().__init__(backbone, **settings)
 
-    def learn_task(self, name: str, data: Any) -> SequentialFineTuning:
+    def learn_task(self, name: str, data: Any) -> "SequentialFineTuning":
         """Trains the network further, with cross-entropy on this task alone."""
         statistics, seed = self._network.statistics, self.seed + len(self.tasks_)
         # Train copies, because a failed training must not change the network.

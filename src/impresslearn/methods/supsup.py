@@ -1,7 +1,5 @@
 """Methods that train a mask for every task, either for the whole network or for its head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,7 +103,7 @@ class Hybrid(FineTuning):
             make_trainable=self._trainable,
         )
 
-    def learn_basis(self, name: str, data: Any) -> Hybrid:
+    def learn_basis(self, name: str, data: Any) -> "Hybrid":
         """Trains a mask on a task and adds it to the bank; the task predicts with this mask."""
         check_new_name(name, self.tasks_)
         self._learner.progress = self.progress

@@ -5,8 +5,6 @@ The forward pass never writes to the module. Each thread and mode has its own co
 structure, whose attributes a pass may change. Copies share tensors; a pass gets its own buffers.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import operator
@@ -402,7 +400,7 @@ class Backbone(ReadOnlySettings):
         expected = f"{sizes} values per input" if self.flattens else f"inputs of shape ({sizes})"
         raise InputError(f"{self.name} expects {expected}, got the shape {shape}{hint}")
 
-    def to(self, device: torch.device | str) -> Backbone:
+    def to(self, device: torch.device | str) -> "Backbone":
         """A copy on another device. Raises InputError if the device cannot be used."""
         moved = copy.deepcopy(self)
         try:

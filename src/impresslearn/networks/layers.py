@@ -5,8 +5,6 @@ packed projections of `nn.MultiheadAttention` are one parameter but three layers
 `Conv1D` has its units in columns. A head is the last layer. Biases and norms are small parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -199,7 +197,7 @@ class HeadLayer:
     shapes: dict[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, module: nn.Module) -> HeadLayer:
+    def of(cls, module: nn.Module) -> "HeadLayer":
         """The head of a module. Raises InputError if its weight is computed or shared."""
         prefix, layer = last_layer(module)
         name = f"{prefix}.weight" if prefix else "weight"

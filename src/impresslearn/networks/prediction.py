@@ -1,7 +1,5 @@
 """Runs the frozen network for one task: in training with norm statistics, then for logits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -39,7 +37,7 @@ class TrainingPhase:
         backbone: Backbone,
         shared: Statistics | None = None,
         previous: Statistics | None = None,
-    ) -> TrainingPhase:
+    ) -> "TrainingPhase":
         """Starts with the frozen shared statistics, a copy of the task's previous, or new ones."""
         if not backbone.has_statistics:
             return cls("train", None)

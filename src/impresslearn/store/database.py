@@ -6,8 +6,6 @@ process writes; a second writer waits up to `timeout` seconds. Inside a transact
 its own writes; other threads read the last commit. A commit survives a power cut.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3
@@ -123,7 +121,7 @@ class Database:
         path: str | os.PathLike | None = None,
         readonly: bool = False,
         timeout: float = 60.0,
-        copy_of: Database | None = None,
+        copy_of: "Database | None" = None,
     ) -> None:
         self.readonly = readonly
         # SQLite counts milliseconds in 32 bits.

@@ -8,8 +8,6 @@ cache holds them for recently used tasks. A readout is a task with a linear head
 of one or more networks: the frozen network, and the network under each mask.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -99,7 +97,7 @@ class Store:
         # A copy gets new locks and an empty cache.
         return Store, (self.backbone, self.bank, self.cache.limit, self.database)
 
-    def with_first_task(self) -> Store:
+    def with_first_task(self) -> "Store":
         """A copy in memory for workers: all masks, all shared data, and only the first task."""
         memory = Database(copy_of=self.database)
         with memory.transaction():

@@ -4,8 +4,6 @@ A row has a checksum (8 bytes of BLAKE2b), which is compared when the row is rea
 gives an error, never wrong numbers. Shapes come from the network, not from the row.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -135,7 +133,7 @@ class TaskRow:
         """The values of `form`; do not change them."""
         return json.loads(self.form)
 
-    def same_numbers(self, other: TaskRow) -> bool:
+    def same_numbers(self, other: "TaskRow") -> bool:
         """Whether another row predicts the same: all but version and history is equal."""
         return replace(self, version=other.version, history=other.history) == other
 
@@ -158,7 +156,7 @@ class TaskRow:
 
     def with_profile(
         self, statistics: StoredStatistics | None, profile: TaskProfile | FeatureProfile
-    ) -> TaskRow:
+    ) -> "TaskRow":
         """The row with the norm statistics and the profile of the task."""
         form = json.loads(self.form)
         if statistics is not None:

@@ -3,8 +3,6 @@
 Transforms take and return tensors (n, c, h, w) on any device, and do not change their argument.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,7 +35,7 @@ class Pixels:
     white: float = 255.0
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
-    def subset(self, positions: np.ndarray) -> Pixels:
+    def subset(self, positions: np.ndarray) -> "Pixels":
         """A copy of the examples at these positions."""
         images = self.images[torch.from_numpy(positions)]
         return replace(self, images=images, labels=self.labels[positions])

@@ -1,7 +1,5 @@
 """`Task`, whose data are made at each access, and `Stream`, a sequence of tasks or of your data."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -82,7 +80,7 @@ class Stream(Sequence[Task]):
         """The task names, in order."""
         return tuple(task.name for task in self.tasks)
 
-    def for_validation(self, fraction: float = 0.2, seed: int = 0) -> Stream:
+    def for_validation(self, fraction: float = 0.2, seed: int = 0) -> "Stream":
         """A stream for choosing settings: held-out training examples replace every test set.
 
         - fraction: the share of training examples to hold out, stratified by class; default 0.2.

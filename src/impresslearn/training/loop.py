@@ -4,8 +4,6 @@ A `Trainable` holds the numbers to optimise, and a `TaskTraining` holds the data
 `TaskTraining.fit` runs the loop with both: eqs. 1 and 2 of the paper.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -81,7 +79,7 @@ class Recipe:
         if self.momentum is not None and self.momentum >= 1 and self.optimizer.startswith("adam"):
             raise InputError(f"momentum of {self.optimizer} must be below 1, got {self.momentum}")
 
-    def changed(self, change: Recipe | Mapping[str, Any]) -> Recipe:
+    def changed(self, change: "Recipe | Mapping[str, Any]") -> "Recipe":
         """This recipe with some entries changed; a `Recipe` is returned as it is."""
         if isinstance(change, Recipe):
             return change

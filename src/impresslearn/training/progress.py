@@ -10,8 +10,6 @@ rate. This is a log for TensorBoard; Weights & Biases and MLflow need the same t
         board.add_scalar(f"{name}/{key}", value, step) for key, value in values.items()]
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +37,7 @@ class Progress:
     title: str = ""
     write: Log | None = None
 
-    def titled(self, title: str) -> Progress:
+    def titled(self, title: str) -> "Progress":
         return Progress(self.shown, title, self.write)
 
     @contextmanager
