@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 PREPARE = Path(__file__).resolve().parents[2] / "shared" / "data" / "prepare.py"
-DATA_FIXTURES = {"data_root", "mnist_root", "cifar100_root", "tiny_imagenet_root", "records_root"}
+DATA_FIXTURES = {"data_root", "mnist_root", "tiny_imagenet_root", "records_root"}
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a suite in the background
     # Commands that tests interrupt would inherit it and go on.
@@ -44,12 +44,6 @@ def mnist_root(data_root: Path) -> Path:
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
     return _prepared(data_root, "mnist")
-
-
-@pytest.fixture(scope="session")
-def cifar100_root(data_root: Path) -> Path:
-    """ROOT/cifar100-subset.npz: 120 training and 50 test images of each CIFAR-100 class."""
-    return _prepared(data_root, "cifar100")
 
 
 @pytest.fixture(scope="session")

@@ -170,19 +170,6 @@ def test_prepared_data_and_removals_keep_the_scale(tmp_path):
     assert learner.remove_task("a").logits(integers, "b").equal(before)
 
 
-def test_a_reader_sees_that_the_first_task_is_another_one(tmp_path):
-    path, (inputs, labels) = tmp_path / "a.impress", pixels()
-    quick_learner().add_random_masks(12).learn_task("a", (inputs, labels)).save(path)
-    with (
-        il.open_store(path, readonly=True) as reader,
-        il.open_store(path, progress=False) as writer,
-    ):
-        reader.score((inputs, labels), "a")
-        writer.remove_task("a").learn_task("a", (inputs.float(), labels))
-        assert reader.logits(inputs.long(), "a").equal(writer.logits(inputs.long(), "a"))
-        assert reader.score((inputs.float(), labels), "a") > 0.9
-
-
 @pytest.mark.parametrize("name", [each for each in list_presets() if not preset(each).own_head])
 def test_every_preset_makes_a_network_and_learners(name):
     chosen = preset(name)
