@@ -54,6 +54,7 @@ def as_examples(
       data set with a label column named as in `LABEL_NAMES`; the path of an image folder with one
       sub-folder per class (extra `vision`); or `Examples`.
     - `memory_limit`: the most bytes of inputs, as float32, that are held in memory; default 4 GiB.
+      A data set with random transforms is streamed whatever its size.
     - `workers`: the number of processes that read streamed data; default 2.
     - `layout`: gives the size and shape of images, and the columns of tables; by default unchanged.
     """
@@ -129,6 +130,7 @@ def _dataset_of(loader: torch_data.DataLoader) -> Any:
     data: Any = loader.dataset
     batches: Any = loader.batch_sampler
     sampler: Any = batches.sampler if type(batches) is torch_data.BatchSampler else None
+    # Iterable data sets are refused later.
     plain = isinstance(data, torch_data.IterableDataset) or not hasattr(data, "__getitem__")
     if not plain and type(sampler) in (torch_data.SequentialSampler, torch_data.RandomSampler):
         plain = len(sampler) == len(data) and not getattr(sampler, "replacement", False)
@@ -207,7 +209,7 @@ def _from_dataset(
     count = len(items)
     if count == 0:
         raise InputError(NO_EXAMPLE)
-    with drawing(0), users_code(lambda: f"the {type(dataset).__name__} cannot be read"):
+    with drawing(0), users_code(lambda: f"items of the {type(dataset).__name__} cannot be read"):
         item: Any = dataset[0]
         value = item[0] if isinstance(item, (tuple, list)) and len(item) == 2 else item
         if isinstance(value, Mapping) and (value is not item or len(value) > 2):
@@ -222,7 +224,7 @@ def _from_dataset(
         values, labels = [], []
         for index in range(count):
             value, label = items[index]
-            values.append(value.clone())
+            values.append(value.clone())  # a data set may reuse the memory of an item
             labels.append(label)
         return replace(pair(values, labels), pixels=pixels)
     workers = 0 if fits else workers  # for few data, starting processes takes longer than reading

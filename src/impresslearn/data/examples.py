@@ -396,7 +396,8 @@ def as_inputs(values: Any) -> Tensor:
         raise InputError("inputs must be real numbers, got complex ones")
     if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         tensor = tensor.float()
-    # The sum needs no mask as large as the data. It may overflow, so then count the values.
+    # The sum needs no mask as large as the data. If it is finite, so are all values. If not, the
+    # sum may just have overflowed, so count the values that are not finite.
     if not torch.isfinite(tensor.sum()) and (bad := int((~torch.isfinite(tensor)).sum())):
         line = "inputs hold values that are NaN, infinite or too large for float32"
         raise InputError(f"{line} ({bad} of {tensor.numel()}); clean or scale them first")

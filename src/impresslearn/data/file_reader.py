@@ -34,7 +34,8 @@ class FileReader:
 
     - `label_column`: the name of a table's label column. None (the default) for the column label,
       target, class or y.
-    - `layout`: gives the size of images, the columns of tables, and the shape of inputs.
+    - `layout`: gives the size of images, the columns of tables, and the shape of inputs. Images are
+      grey if the shape has one number per pixel, else RGB.
     """
 
     label_column: str | None = None

@@ -189,7 +189,9 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def preprocessing_(self) -> Preprocessing | None:
         """How raw inputs are prepared: the setting, completed with the form of the first inputs."""
-        # Otherwise reordered columns would be accepted, and uint8 would be scaled for any task.
+        # Later inputs must have the form of the first task's inputs. Otherwise reordered columns
+        # would be accepted, and uint8 inputs would be scaled to [0, 1] although the task learned
+        # floats from 0 to 255.
         return with_form(self.settings.preprocessing, self._store.rows.form() or {})
 
     @property
@@ -584,7 +586,8 @@ class ImpressLearner(ReadOnlySettings):
             )
         known = []
         for task in chosen:
-            # Inference needs each readout twice, so it may take the place of weights in the cache.
+            # Inference needs each readout twice, for the evidence and for the logits: a readout may
+            # take the place of other weights in the cache, unless there are very many tasks.
             is_readout = bool(task.parts) and all(isinstance(part, Readout) for part in task.parts)
             may_evict = is_readout and len(chosen) <= MANY_COMPARED
             view = partial(self._store.view, task, evict_others=may_evict)

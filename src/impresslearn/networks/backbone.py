@@ -257,7 +257,7 @@ class Backbone(ReadOnlySettings):
                 returned = self._outputs(weights, inputs, statistics, mode)
             except Exception:
                 if not calls or calls[0].dim() != 3:
-                    raise  # else the network cannot do without the head
+                    raise  # else it may fail just because its head was skipped
         if len(calls) != 1 or len(calls[0]) != len(inputs):
             line = f"the layer of {name} must be called once, on a batch"
             raise InputError(f"{self.name} has no features: {line}")
