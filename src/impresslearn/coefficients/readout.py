@@ -3,8 +3,8 @@
 The features f_t(x) are the inputs of the network's head under mask t, and logits = Σ_t H_t f_t(x) +
 b. So a readout is a sum of networks with different masks and heads. H is found by multinomial
 logistic regression, a convex problem, over the features or over a `Projection` of them. Then H is
-rounded to multiples of a step, the one with the least sum of loss and price of the code. Weights
-are rounded by groups of features: the weights of a later group compensate earlier groups' errors.
+rounded to multiples of the step with the least sum of loss and price of the code. Weights are
+rounded by groups of features: the weights of a later group compensate earlier groups' errors.
 """
 
 import math
@@ -38,8 +38,8 @@ WHITENING = 0.25
 COMPONENTS = 256  # size of the projection that the first large task makes for all tasks
 STEPS = 2.0 ** np.arange(-3, 7)  # steps to try, in units of the weights' root mean square
 FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # then tried around the best step
-# With at least this number of examples per class and of bits per weight, the features themselves
-# are better than a projection. Features under masks are many and alike, so they need more bits.
+# With at least so much data and space, features are better than their projection: examples per
+# class, and bits per weight (more under masks, whose features are many and alike).
 ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # groups of features, whose weights are rounded one after another
 BIAS_STEP = 1 / 16
@@ -180,8 +180,8 @@ class ReadoutFit:
             shift -= np.median(shift)  # adding a constant to all logits changes no prediction
             unit = max(BIAS_STEP, np.abs(shift).max() / LARGEST)
             if unit > 2.0:  # nats: a coarser step of the bias is useless
-                line = "the features of the network vary little about a large mean"
-                raise InputError(f"{line}, which is lost in a code; standardise the inputs")
+                line = "the network's features vary too little about a large mean"
+                raise InputError(f"{line} to be coded; standardise the inputs")
             unit = float(nearest_steps(unit))
             shift = unit * np.clip(np.round(shift / unit), -LARGEST, LARGEST)
             grids.append(Grid(unit, 0.0))
@@ -241,8 +241,8 @@ class Regression:
 
     @cached_property
     def _groups(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The features (m, f) and gains (f, m) of each group. With the errors (m, K) of earlier
-        groups, the group's weights minus gains @ errors compensate these errors.
+        """The features (m, f) and gains (f, m) of each group. Subtracting gains @ errors from the
+        group's weights compensates for the errors (m, K) of earlier groups.
 
         Features are scaled so that squared errors approximate the loss to second order. The
         curvature at an example is the mean over classes.

@@ -205,8 +205,8 @@ def guess_task(
     - objective: the loss of the superposed network. "entropy", from both papers, is the mean
       entropy of the predictions. "information" subtracts the entropy of the mean prediction. Over
       weights of gain 2 (see `create_backbone`) "information" ranks tasks far better. Over some
-      networks it keeps "alpha" from predicting one class for all inputs. But "alpha" found more of
-      100 permutations with "entropy".
+      networks it keeps "alpha" from predicting one class for all inputs. But for 100 permuted
+      tasks "alpha" found the right one more often with "entropy".
     - recipe, seed: for "alpha". The recipe is a `Recipe` or a mapping of entries to change.
     - penalty: for "alpha", λ of the paper's eq. 2.
     - shared: norm statistics that all tasks share.
@@ -215,7 +215,7 @@ def guess_task(
     - class_map: "exhaustive" uses it in place of the profiles if it has all tasks.
 
     Raises InputError for no task, no input and an unknown method. "one_shot" and "alpha" raise it
-    for tasks that do not add up: with their own head, tuned norms or biases, or start="network".
+    for tasks that cannot be superposed: with their own head, tuned norms or biases, or start="network".
     """
     check_choice("method", method, get_args(InferenceMethod))
     check_choice("objective", objective, OBJECTIVES)
@@ -232,15 +232,15 @@ def guess_task(
     loss = OBJECTIVES[objective]
     names = [task.name for task in tasks]
     if method == "one_shot":
-        # The posterior is equal shares after one exponentiated-gradient step of size 1. No task is
-        # run, so "unknown" has probability 0.
+        # One exponentiated-gradient step of size 1 turns equal shares into the posterior. No task
+        # is run, so "unknown" has probability 0.
         slopes = superposition.one_shot(inputs, loss)
         likely = dict(zip(names, (-slopes.double()).softmax(dim=0).tolist(), strict=True))
         return TaskGuess(names[int(slopes.argmin())], likely, 0.0, method)
     mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     # Judge sixteen, because the order of the shares is unreliable for small batches.
     shortlist = [tasks[place] for place in order[:16]]
-    no_features = FeatureEvidence(None, {}, {})  # tasks that can be added up have no own heads
+    no_features = FeatureEvidence(None, {}, {})  # tasks that can be superposed have no own heads
     (guess,) = _judge(backbone, bank, shortlist, judged, no_features, len(judged))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The mixture may fit worse than the best task's own weights: keep the better of the two.
@@ -358,8 +358,8 @@ def _losses_and_log_odds(
     predictions, and the first term is dropped.
 
     "unknown" becomes likely if the inputs look foreign to the task, or if the entropy of its
-    predictions is above the task's threshold. (For profiles of features and of few values the
-    entropy does not count.) "unknown" is impossible for a task without a profile. The class comes
+    predictions is above the task's threshold. (With feature profiles, and profiles of few values,
+    the entropy does not count.) "unknown" is impossible for a task without a profile. The class comes
     from the class map, and is -1 without one and for a batch of several inputs.
     """
     root, tasks = math.sqrt(size), part.tasks

@@ -1,7 +1,7 @@
 """`ImpressLearner`: one frozen network, a bank of masks over its weights, and any number of tasks.
 
-No method changes the network's weights, the masks or the numbers of earlier tasks. If learning
-fails, the task is not stored.
+No method changes the network's weights, the masks or what earlier tasks have learned. If
+learning fails, the task is not stored.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class ImpressLearner(ReadOnlySettings):
         )  # fmt: skip
         vars(self).update(self.settings.values())  # `LearnerSettings` has checked these
         if fold_after and not can_fold(backbone, self.settings.tune):
-            line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out, as"
-            raise InputError(f"{line} there are no tuned batch norms whose statistics tasks share")
+            line = f"fold_after = {fold_after} has no effect on {backbone.name}; leave it out:"
+            raise InputError(f"{line} no tuned batch norm has statistics that tasks share")
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
         # The learner adds its masks to a copy: the caller's bank must not change.
@@ -239,8 +239,8 @@ class ImpressLearner(ReadOnlySettings):
 
         The masks are named name, name/1, name/2, … The task predicts with the first mask.
 
-        - seeds: one integer per mask, all different. A mask depends only on its own seed, and on
-          the first seed if the first mask gathers norm statistics that all tasks share.
+        - seeds: one integer per mask, all different. A mask depends on its own seed alone. But if
+          the first mask gathers norm statistics that all tasks share, the others depend on it.
         - batched: as in `learn_tasks`. name, data, note: as in `learn_basis`.
         """
         numbers = range(check_integer("count", count, 1))
@@ -301,7 +301,7 @@ class ImpressLearner(ReadOnlySettings):
         if workers is None:
             self._trainer.learn_tasks(tasks, None, {}, batched=batched)
         elif check_flag("batched", batched):
-            raise InputError("workers train tasks side by side by themselves; leave out batched")
+            raise InputError("workers already train tasks in parallel; leave out batched")
         else:
             learn_in_parallel(self, tasks, workers)
         return self
@@ -336,7 +336,7 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def encoded(self, names: Sequence[str]) -> list[EncodedTask]:
-        """Encodes learned tasks for `commit_encoded` of a learner like this one; can be pickled.
+        """Encodes learned tasks, picklable, for `commit_encoded` of a learner like this one.
 
         Network, masks and preprocessing must be the same. Raises InputError for a basis task.
         """

@@ -43,7 +43,7 @@ class BoundedPool:
     - threads: how many requests are computed at the same time.
     - waiting: how many requests may wait for a thread; further requests are answered 503 at once.
     - idle: is set while the event loop computes nothing. Each time work calls `stopping`, it waits
-      until `idle` is set, for at most YIELD_SECONDS. The threads then also have a lower priority.
+      until `idle` is set, for at most YIELD_SECONDS. Threads with `idle` have a lower priority.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class BoundedPool:
 
 
 def _low_priority() -> None:
-    """Lowers the priority of the present thread on Linux; elsewhere it would be the process's."""
+    """Lowers this thread's priority, on Linux only: elsewhere it would lower the process's."""
     if sys.platform == "linux":
         os.nice(10)
 
@@ -155,7 +155,7 @@ class Batches:
         self._compute(taken)
         if time.perf_counter() - started > STALL_SECONDS:
             self._seconds = 10 * QUICK_SECONDS  # threads compute the next requests
-        # The loop calls `_rest` after the routes of these requests, which send the answers.
+        # The loop first resumes the routes of these requests, which send the answers.
         loop.call_soon(self._rest, quick)
 
     def _rest(self, quick: list[Any]) -> None:

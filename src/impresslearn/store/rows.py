@@ -114,7 +114,7 @@ class Rows:
         return task
 
     def form(self) -> dict[str, Any] | None:
-        """The form of raw inputs that the first task, or the base of the store, set; or None."""
+        """The form of raw inputs, set by the first task or by `save(tasks=[])`; None if not set."""
         first = self.task(None)
         if first is None:
             head = self.meta("head")
@@ -136,9 +136,9 @@ class Rows:
         form, recipe = self.form(), row.parsed_form["recipe"]
         for key in FORM:
             value, known = recipe.get(key), (recipe if form is None else form).get(key)
-            if value not in (None, known) and (value or known):  # False and unknown read alike
+            if value not in (None, known) and (value or known):  # False means the same as None
                 line = f"task {row.name!r} was learned from inputs with {key} = {value}, but"
-                raise InputError(f"{line} the first task here with {known}; learn it again here")
+                raise InputError(f"{line} the first task here has {known}; learn it again here")
         digest = hashlib.blake2b(row.form.encode(), digest_size=8).digest()
         document = int.from_bytes(digest, "little", signed=True)  # all tasks of this form share it
         if row.version > 1:
@@ -203,7 +203,7 @@ class Rows:
             info, packed = mask
             digest, drawn_digest, bits = mask_digest(packed), None, None
             if info.source == "random":
-                with suppress(*UNREADABLE):  # a user's source may have this name, and any recipe
+                with suppress(*UNREADABLE):  # a user's own masks may say "random", too
                     drawn_digest = mask_digest(_draw(layers, info.ones, info.recipe))
             if drawn_digest != digest:  # the recipe does not reproduce these bits
                 bits = coded_mask(mask, layers)[0].coded
@@ -226,7 +226,7 @@ class Rows:
         return added.lastrowid or 0
 
     def last_projection(self) -> tuple[int, Projection | None]:
-        """The number of the last projection for readouts, and itself; (0, None) without one."""
+        """The last projection for readouts, after its number; (0, None) without one."""
         # One that only a `FeatureSpace` uses has no masks, and its byte 5, `residual`, is 0.
         for_readouts = "FROM projections WHERE num_masks > 0 OR substr(content, 5, 1) = x'01'"
         number = self.database.rows(f"SELECT coalesce(max(number), 0) {for_readouts}")[0][0]
@@ -321,7 +321,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         generation = self._rows.generation()
         seen, count = self._counted
         if generation is None or generation != seen:
-            # Counting reads every row. The count is cached: an error for an unknown name shows it.
+            # Cached, because counting reads every row, and each error for an unknown name counts.
             count = self._rows.database.rows("SELECT count(*) FROM tasks WHERE current")[0][0]
             self._counted = generation, count
         return count
