@@ -221,10 +221,10 @@ def guess_task(
     check_choice("objective", objective, OBJECTIVES)
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     _check_not_empty(tasks, inputs)
-    judged = spread_rows(inputs, JUDGED_INPUTS)
+    sample = spread_rows(inputs, JUDGED_INPUTS)
     if method in ("auto", "exhaustive"):
-        evidence = feature_evidence(backbone, tasks, judged, space, frozen, class_map)
-        return _judge(backbone, bank, tasks, judged, evidence, len(judged))[0]
+        evidence = feature_evidence(backbone, tasks, sample, space, frozen, class_map)
+        return _judge(backbone, bank, tasks, sample, evidence, len(sample))[0]
     tasks = list(tasks)
     weights = [_superposable(backbone, task, method) for task in tasks]
     num_classes = max(task.num_classes for task in tasks)
@@ -241,12 +241,12 @@ def guess_task(
     # Judge sixteen, because the order of the shares is unreliable for small batches.
     shortlist = [tasks[place] for place in order[:16]]
     no_features = FeatureEvidence(None, {}, {})  # tasks that can be added up have no own heads
-    (guess,) = _judge(backbone, bank, shortlist, judged, no_features, len(judged))
+    (guess,) = _judge(backbone, bank, shortlist, sample, no_features, len(sample))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The mixture may fit worse than the best task's own weights: keep the better of the two.
     best = next(task.view() for task in shortlist if task.name == guess.best)
     losses = [
-        information_maximisation(view.logits(backbone, judged)) / largest_entropy(view.num_classes)
+        information_maximisation(view.logits(backbone, sample)) / largest_entropy(view.num_classes)
         for view in (mixture, best)
     ]
     chosen = mixture if losses[0] <= losses[1] else best
