@@ -166,12 +166,10 @@ def run_jobs(
     If a job raises an error, it is raised here; outcomes saved before stay in the cache.
     """
     waiting, workers = cache.missing(in_order(jobs)), workers or cpu_count()
-    # With Ray, joblib returns a whole batch at once: a killed run loses at most a small batch.
-    most = workers if backend == "ray" else len(waiting)
     while waiting:
         keys = {job.key for job in waiting}
         # Jobs whose needed jobs are done.
-        ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)][:most]
+        ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)]
         # Send the needed outcomes with the job, so that machines need no common folder.
         calls = ((job, list(map(cache.load, job.needs)), place) for job in ready)
         by_key = {job.key: job for job in ready}

@@ -12,7 +12,7 @@ from benchmarks.rivals.weights import bitfit, nola, pranc, pruned, share
 from impresslearn.checks import check_known
 from impresslearn.learner.presets import preset
 from impresslearn.methods import FineTuning, Hybrid, SupSup
-from impresslearn.methods.finetuning import FINETUNING_RECIPE, LENGTH
+from impresslearn.methods.finetuning import DURATION, FINETUNING_RECIPE
 from impresslearn.methods.supsup import HYBRID_RECIPE
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
@@ -27,7 +27,7 @@ def supsup(backbone: Backbone, *, recipe: Recipe, **settings: Any) -> SupSup:
 
 
 def _adam(lr: float) -> Recipe:
-    return Recipe(optimizer="adam", lr=lr, schedule="cosine", **LENGTH)
+    return Recipe(optimizer="adam", lr=lr, schedule="cosine", **DURATION)
 
 
 METHODS: dict[str, tuple[Callable[..., Any], Recipe]] = {

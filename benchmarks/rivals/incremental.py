@@ -17,10 +17,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.nn import functional as F
 
+from impresslearn.coefficients.readout import FEATURE_NORM
 from impresslearn.data import Examples, Features
 
 PENALTIES = 10.0 ** np.arange(-8, 9)
-LENGTH = 8.0  # centred features for a linear head have this root mean square, as in readouts
 
 
 class FeatureRival:
@@ -281,5 +281,5 @@ def _int8(rows: Tensor) -> Tensor:
 def _scaling(table: Tensor) -> Callable[[Tensor], Tensor]:
     """A function that centres and scales features for a linear head, by the features in `table`."""
     mean = table.mean(dim=0)
-    scale = LENGTH / (table - mean).square().sum(dim=1).mean().sqrt()
+    scale = FEATURE_NORM / (table - mean).square().sum(dim=1).mean().sqrt()
     return lambda features: (features - mean) * scale

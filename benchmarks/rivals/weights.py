@@ -138,8 +138,8 @@ def _main_directions(changes: Sequence[Tensor], rank: int, count: int) -> list[T
         roots = sizes[:rank].sqrt()
         sides[0].append(left[:, :rank] * roots)
         sides[1].append(right[:rank].t() * roots)
-    found = [torch.linalg.svd(torch.cat(side, 1), full_matrices=False)[0] for side in sides]
-    return [directions[:, :count] for directions in found]
+    bases = [torch.linalg.svd(torch.cat(side, 1), full_matrices=False)[0] for side in sides]
+    return [directions[:, :count] for directions in bases]
 
 
 def _coefficients(

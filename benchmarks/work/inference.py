@@ -93,9 +93,9 @@ def _basis_task(
     name = bank.names[position]
 
     def mixture() -> Coefficients:
-        alone = torch.zeros(len(bank), device=backbone.device)
-        alone[position] = 1
-        return mixture_of(alone, bank.layers)
+        one_mask = torch.zeros(len(bank), device=backbone.device)
+        one_mask[position] = 1
+        return mixture_of(one_mask, bank.layers)
 
     def view() -> TaskView:
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
@@ -119,17 +119,17 @@ def tell_tasks(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
     for count, size in product(settings["counts"], settings["inputs"]):
         names = list(tests)[:count]
         for method in settings["methods"]:
-            found, seconds = [], []
+            is_found, seconds = [], []
             for trial in range(settings["trials"]):
                 name = names[trial * len(names) // settings["trials"]]
                 batch = _draw(tests[name], size, trial)
                 begun = time.perf_counter()
                 guess = learner.infer_task(Prepared(batch), method=method, among=names)
                 seconds.append(time.perf_counter() - begun)
-                found.append(guess.best == name)
+                is_found.append(guess.best == name)
             row = {"kind": "search", "search": method, "tasks": count, "inputs": size}
             middle = round(float(np.median(seconds)), 4)
-            rows.append({**row, "found": float(np.mean(found)), "seconds": middle})
+            rows.append({**row, "found": float(np.mean(is_found)), "seconds": middle})
     rows += _foreign_rows(learner, tests, settings, place)
     return Outcome({"rows": rows})
 

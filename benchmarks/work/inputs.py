@@ -135,12 +135,12 @@ def mask_blob(coded: bytes, statistics: Statistics | None) -> bytes:
 
 def statistics_of(backbone: Backbone, outcome: Outcome) -> Statistics | None:
     """The norm statistics that were kept with a trained mask."""
-    found = {
+    statistics = {
         name.removeprefix(PREFIX): value.to(backbone.device)
         for name, value in safetensors.torch.load(outcome.blob or b"").items()
         if name.startswith(PREFIX)
     }
-    return found or None
+    return statistics or None
 
 
 def _balanced(labels: np.ndarray, count: int) -> np.ndarray:

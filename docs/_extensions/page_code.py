@@ -47,7 +47,7 @@ FILE = re.compile(r"# ([\w-]+\.(?:py|toml))\n")
 COMMAND = re.compile(r"""impresslearn [^|&;<>$`'"()]*""")
 """A line that runs one command and needs no shell beyond its patterns."""
 PORT = "8000"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds that a server may take until it answers."""
 
 
@@ -195,7 +195,7 @@ class _Run:
                 start_new_session=True,
             )
         self.server = server
-        url, deadline = block.word.replace(PORT, self.port), time.monotonic() + PATIENCE
+        url, deadline = block.word.replace(PORT, self.port), time.monotonic() + TIMEOUT
         while not _answers(url):
             if server.poll() is not None or time.monotonic() > deadline:
                 said = log.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """Tables of pages that are made from committed records when the site is built.
 
 ```{record-table} switching
-:folded: What the closed table is called
+:folded: the title of the closed table
 ```
 """
 

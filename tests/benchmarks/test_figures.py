@@ -96,8 +96,7 @@ def test_a_method_looks_the_same_beside_any_others():
     assert len(set(places_of(["new", "other", "LoRA"], STYLES).values())) == 3
     places = places_of(["LoRA, coded", "SVC", "LoRA", "fine-tuning", "SupSup"], STYLES)
     assert len(set(places.values())) == 5
-    assert places["LoRA, coded"] == STYLES["LoRA"]
-    assert places["SupSup"] == STYLES["SupSup"]
+    assert (places["LoRA, coded"], places["SupSup"]) == (STYLES["LoRA"], STYLES["SupSup"])
 
 
 def test_labels_stand_beside_their_marks():

@@ -169,7 +169,7 @@ class Learning:
         with warnings.catch_warnings():  # they would say that the task is stored
             warnings.simplefilter("ignore", NotLearnedWarning)
             trial = apart.learn_basis if self.basis and not self.update else apart.learn_task
-            found = trial(name, kept).score(held, name)
+            accuracy = trial(name, kept).score(held, name)
         apart.remove_task(name)
         if self.only_if_better and name in learner.tasks_:
             # Examples of new classes count as errors of the present version.
@@ -178,8 +178,8 @@ class Learning:
             if known:
                 right = len(known) * learner.score(held.subset(known), name)
                 least = max(least, right / len(held))
-        if found < least:
-            line = f"{found:.1%} of {len(held):,} held-out examples are right"
+        if accuracy < least:
+            line = f"{accuracy:.1%} of {len(held):,} held-out examples are right"
             raise TrainingError(f"{line}, at least {least:.1%} must be; nothing was kept")
 
     def report(self, name: str, status: str = "learned") -> None:

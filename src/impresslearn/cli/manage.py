@@ -172,15 +172,15 @@ def diff(
     """
     from impresslearn.store.store_files import diff_stores
 
-    found = diff_stores(first, second)
+    differences = diff_stores(first, second)
     if as_json:
-        shared.print_json(found)
+        shared.print_json(differences)
         return
     words = (f"only in {first}", f"only in {second}", "different numbers")
-    for word, names in zip(words, found.values(), strict=True):
+    for word, names in zip(words, differences.values(), strict=True):
         for name in names:
             echo(f"{name}: {word}")
-    if not any(found.values()):
+    if not any(differences.values()):
         echo("the tasks are the same")
 
 

@@ -67,8 +67,8 @@ def predict(
         label = classes[shares.index(highest)]
         rows.append({"name": name, "label": label, "probability": highest, "probabilities": shares})
     if as_json:
-        found = {"task": task, "posterior": posterior, "classes": list(classes)}
-        shared.print_json(found | {"rows": rows})
+        about = {"task": task, "posterior": posterior, "classes": list(classes)}
+        shared.print_json(about | {"rows": rows})
         return
     for row in rows:
         echo(row["name"], str(row["label"]), f"{row['probability']:.4f}")

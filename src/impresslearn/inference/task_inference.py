@@ -215,16 +215,16 @@ def guess_task(
     - class_map: "exhaustive" uses it in place of the profiles if it has all tasks.
 
     Raises InputError for no task, no input and an unknown method. "one_shot" and "alpha" raise it
-    for tasks that cannot be superposed: with their own head, tuned norms or biases, or start="network".
+    for tasks that cannot be superposed: with own head, tuned norms or biases, or start="network".
     """
     check_choice("method", method, get_args(InferenceMethod))
     check_choice("objective", objective, OBJECTIVES)
     recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     _check_not_empty(tasks, inputs)
-    judged = spread_rows(inputs, JUDGED_INPUTS)
+    sample = spread_rows(inputs, JUDGED_INPUTS)
     if method in ("auto", "exhaustive"):
-        evidence = feature_evidence(backbone, tasks, judged, space, frozen, class_map)
-        return _judge(backbone, bank, tasks, judged, evidence, len(judged))[0]
+        evidence = feature_evidence(backbone, tasks, sample, space, frozen, class_map)
+        return _judge(backbone, bank, tasks, sample, evidence, len(sample))[0]
     tasks = list(tasks)
     weights = [_superposable(backbone, task, method) for task in tasks]
     num_classes = max(task.num_classes for task in tasks)
@@ -241,12 +241,12 @@ def guess_task(
     # Judge sixteen, because the order of the shares is unreliable for small batches.
     shortlist = [tasks[place] for place in order[:16]]
     no_features = FeatureEvidence(None, {}, {})  # tasks that can be superposed have no own heads
-    (guess,) = _judge(backbone, bank, shortlist, judged, no_features, len(judged))
+    (guess,) = _judge(backbone, bank, shortlist, sample, no_features, len(sample))
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The mixture may fit worse than the best task's own weights: keep the better of the two.
     best = next(task.view() for task in shortlist if task.name == guess.best)
     losses = [
-        information_maximisation(view.logits(backbone, judged)) / largest_entropy(view.num_classes)
+        information_maximisation(view.logits(backbone, sample)) / largest_entropy(view.num_classes)
         for view in (mixture, best)
     ]
     chosen = mixture if losses[0] <= losses[1] else best
@@ -359,8 +359,8 @@ def _losses_and_log_odds(
 
     "unknown" becomes likely if the inputs look foreign to the task, or if the entropy of its
     predictions is above the task's threshold. (With feature profiles, and profiles of few values,
-    the entropy does not count.) "unknown" is impossible for a task without a profile. The class comes
-    from the class map, and is -1 without one and for a batch of several inputs.
+    the entropy does not count.) "unknown" is impossible for a task without a profile. The class
+    comes from the class map, and is -1 without one and for a batch of several inputs.
     """
     root, tasks = math.sqrt(size), part.tasks
     logits = part.logits.unflatten(1, (-1, size))

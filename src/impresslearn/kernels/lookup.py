@@ -212,8 +212,8 @@ def _sum_row(typingctx, bits, mask_stride, count, left, right, sums, fan_in):
                         rows = [builder.bitcast(each, INTEGERS) for each in rows]
                     if within % 8 == 0:  # the lower or the upper 32 weights of each mask
                         integers = _shuffle(builder, *rows, list(range(within // 8, 32, 2)))
-                    found = _look_up(builder, builder.load(place), integers, within % 8)
-                    chains[nibble % 4] = builder.fadd(chains[nibble % 4], found)
+                    sums_of_masks = _look_up(builder, builder.load(place), integers, within % 8)
+                    chains[nibble % 4] = builder.fadd(chains[nibble % 4], sums_of_masks)
                 pairs = (builder.fadd(*chains[:2]), builder.fadd(*chains[2:]))
                 llvm.store(builder, builder.fadd(*pairs), sums, number)
 

@@ -221,11 +221,11 @@ class MaskBank:
             ones = shared[-1].diagonal()
             chance.append(torch.outer(ones, ones) / layer.numel)
             total.append(ones[:, None] + ones)
-        found = []
+        overlaps = []
         for both in (torch.stack(shared), torch.stack(chance)):
             either = torch.stack(total) - both
-            found.append((both.sum(0) / either.sum(0), both / either))
-        (measured, by_layer), (expected, expected_by_layer) = found
+            overlaps.append((both.sum(0) / either.sum(0), both / either))
+        (measured, by_layer), (expected, expected_by_layer) = overlaps
         return Overlap(measured, expected, by_layer, expected_by_layer, self.names)
 
 

@@ -184,14 +184,14 @@ def find_classes(mask: Mask) -> Classes:
     if mask.all() or not mask.any():
         return single
     weights = mask.astype(np.float32)  # floats, so that matrix products count ones
-    found, fewest = single, np.inf
+    best, fewest = single, np.inf
     for row_classes, column_classes in product(ROW_CLASSES, COLUMN_CLASSES):
         parts = _parts(weights.sum(1), row_classes), _parts(weights.sum(0), column_classes)
         moved = _move(weights, *parts, MOVES)
         bits = _bits(weights, *moved)
         if bits < fewest:
-            found, fewest = moved, bits
-    return _move(weights, *found, LAST_MOVES)
+            best, fewest = moved, bits
+    return _move(weights, *best, LAST_MOVES)
 
 
 def _parts(counts: Floats, classes: int) -> Integers:

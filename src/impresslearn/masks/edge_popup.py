@@ -324,8 +324,8 @@ def _kept(scores: Tensor, ones: int, score_rule: ScoreRule) -> Tensor:
         ordered = flat.sort().values  # NaN last; `kthvalue` is slow on a GPU
         at_least = (flat >= ordered[-count]).sum() * ~ordered[-1].isnan()
         # Both numbers in one transfer, because each transfer waits for the GPU.
-        threshold, found = torch.stack([ordered[-count].double(), at_least.double()]).tolist()
-        reached = int(found)
+        threshold, counted = torch.stack([ordered[-count].double(), at_least.double()]).tolist()
+        reached = int(counted)
     if not reached:  # a score is NaN
         raise TrainingError("edge-popup scores became NaN; lower the learning rate")
     if reached > ones:

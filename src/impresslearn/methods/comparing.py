@@ -139,15 +139,15 @@ def compare(
         raise InputError(f"seeds must be a number or different seeds, got {seeds!r}")
     planned = _planned_runs(methods, stream, checked, basis, evaluate_on)
     evaluations: dict[int, Evaluation] = {}
-    jobs = []
+    jobs, files = [], dict[int, Path]()
     for number, run in enumerate(planned):
-        file = None if cache is None else run.file(cache)
-        finished = None if file is None else load_run(file)
-        if finished is None:
-            place = f"[{number + 1}/{len(planned)}] {run.label}"
-            jobs.append((number, run, file, place if progress else ""))
-        else:
-            evaluations[number] = finished
+        if cache is not None:
+            files[number] = run.file(cache)
+            if finished := load_run(files[number]):
+                evaluations[number] = finished
+                continue
+        place = f"[{number + 1}/{len(planned)}] {run.label}"
+        jobs.append((number, run, place if progress else ""))
     if progress:
         in_cache = f", {len(evaluations)} of them in {cache}" if cache is not None else ""
         line = f"compare: {len(planned)} runs{in_cache}"
@@ -156,9 +156,12 @@ def compare(
     begun = time.monotonic()
     results = in_processes(_do, jobs, min(workers, len(jobs)), backend)
     for done, (number, evaluation) in enumerate(results, 1):
-        evaluations[number] = evaluation
+        evaluations[number], run = evaluation, planned[number]
+        if number in files:
+            about = {"method": run.method, "settings": dict(run.settings), "seed": run.seed}
+            save_run(files[number], about, evaluation)
         if progress:
-            line = f"[{number + 1}/{len(planned)}] {planned[number].label}: accuracy "
+            line = f"[{number + 1}/{len(planned)}] {run.label}: accuracy "
             line += f"{percent(evaluation.accuracy)}, {duration(evaluation.seconds)}; "
             line += f"{len(evaluations)} of {len(planned)} done"
             if done < len(jobs):
@@ -265,23 +268,21 @@ def in_processes(
     """
     from joblib import Parallel, delayed
 
+    calls = (delayed(call)(*job) for job in jobs)
     if workers < 2:
         yield from itertools.starmap(call, jobs)
-        return
-    if backend == "ray":
+    elif backend == "loky":  # yields results in the order in which they finish
+        yield from Parallel(workers, backend, return_as="generator_unordered", batch_size=1)(calls)
+    else:
         imported("ray.util.joblib", "backend='ray' needs Ray", "ray").register_ray()
-    # Results come in the order in which they finish, except that Ray returns all at the end.
-    return_as: Any = "list" if backend == "ray" else "generator_unordered"
-    parallel = Parallel(workers, backend, return_as=return_as, batch_size=1)
-    yield from parallel(delayed(call)(*job) for job in jobs)
+        with Parallel(workers, backend, batch_size=1) as parallel:
+            # Ray returns the results of a batch together. If it is small, a kill loses few runs.
+            while batch := list(itertools.islice(calls, workers)):
+                yield from parallel(batch)
 
 
-def _do(number: int, run: PlannedRun, file: Path | None, place: str) -> tuple[int, Evaluation]:
+def _do(number: int, run: PlannedRun, place: str) -> tuple[int, Evaluation]:
     """Does one run, in any process. place: the start of each line of progress, "" for no lines."""
     method = run.make()
     with error_prefix(run.label):
-        evaluation = evaluate(method, run.tasks, basis=run.num_basis, progress=place)
-    if file is not None:
-        about = {"method": run.method, "settings": dict(run.settings), "seed": run.seed}
-        save_run(file, about, evaluation)
-    return number, evaluation
+        return number, evaluate(method, run.tasks, basis=run.num_basis, progress=place)

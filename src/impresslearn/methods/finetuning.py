@@ -31,11 +31,11 @@ from impresslearn.training.loop import Recipe, TaskTraining, Trainable, Weights,
 from impresslearn.training.progress import ProgressChoice, progress_for
 
 # By default every method trains on the same number of images.
-SAME = ("epochs", "min_steps", "batch_size", "batch_fraction")
-LENGTH: dict[str, Any] = {name: getattr(COEFFICIENT_RECIPE, name) for name in SAME}
-FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", **LENGTH)
+DURATION_SETTINGS = ("epochs", "min_steps", "batch_size", "batch_fraction")
+DURATION: dict[str, Any] = {name: getattr(COEFFICIENT_RECIPE, name) for name in DURATION_SETTINGS}
+FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", **DURATION)
 # The better of two learning rates on one task of permuted MNIST. For rank 1, 0.03 is better.
-LORA_RECIPE = Recipe(lr=0.01, schedule="cosine", **LENGTH)
+LORA_RECIPE = Recipe(lr=0.01, schedule="cosine", **DURATION)
 SCALE = 2.0  # alpha / r, a common choice at any rank
 
 

@@ -15,14 +15,14 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head
+from impresslearn.methods.finetuning import DURATION, FineTuning, require_shared_head
 from impresslearn.networks import Backbone
 from impresslearn.store.tasks import check_new_name
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
 # Edge-popup with the learning rate of basis tasks, on as many images as other methods.
-SUPSUP_RECIPE = POPUP_RECIPE.changed(LENGTH)
-HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **LENGTH)
+SUPSUP_RECIPE = POPUP_RECIPE.changed(DURATION)
+HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **DURATION)
 # The settings of `ImpressLearner` that concern trained masks.
 MASK_SETTINGS = (
     *("sparsity", "allocation", "basis_recipe", "score_rule"),

@@ -124,9 +124,9 @@ class TaskView:
         parts = inputs.split(even_parts(len(inputs), most))
         results = []
         for weights in (self.weights, *self.others):
-            found = [compute(weights, part, self.statistics, self.mode) for part in parts]
+            outputs = [compute(weights, part, self.statistics, self.mode) for part in parts]
             # A single part is returned without a copy.
-            results.append(torch.cat(found) if len(found) > 1 else found[0])
+            results.append(torch.cat(outputs) if len(outputs) > 1 else outputs[0])
         return results
 
 

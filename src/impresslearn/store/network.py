@@ -141,16 +141,16 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
         raise InputError(f"pass the module that was adapted; the store knows its head, {head!r}")
     module = unwrapped(module)
     masked = [name for name, _ in description["layers"]]
-    found = {layer.name: layer for layer in candidates(module)}
+    maskable = {layer.name: layer for layer in candidates(module)}
     for name in masked:
-        if name not in found:
+        if name not in maskable:
             hint = "leave out the module, or " if description["spec"] else ""
             line = f"it has no maskable layer {name!r}; {hint}give a {description['name']}"
             raise InputError(f"{line} made as the store's")
     module = copied(module)
     if masked:
         dtype = getattr(torch, description["dtype"])
-        if module.get_parameter(found[masked[0]].parameter).dtype != dtype:
+        if module.get_parameter(maskable[masked[0]].parameter).dtype != dtype:
             module = module.to(dtype)
     # A network may consist of its head alone.
     settings: dict[str, Any] = {"include": masked or None, "head": head}

@@ -178,11 +178,11 @@ def list_tasks(path: str | os.PathLike, name: str | None = None) -> Iterator[Tas
 
 def diff_stores(first: str | os.PathLike, second: str | os.PathLike) -> dict[str, list[str]]:
     """Names of tasks that only one of two stores has, or whose current versions differ."""
-    found = []
+    stores = []
     for path in (first, second):
         with closing(Database(path, readonly=True)) as database:
-            found.append({row.name: row for row in read_rows(database, "t.current")})
-    ours, theirs = found
+            stores.append({row.name: row for row in read_rows(database, "t.current")})
+    ours, theirs = stores
     both = [name for name in ours if name in theirs]
     return {
         "only_first": [name for name in ours if name not in theirs],

@@ -127,11 +127,11 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> list[FitRe
         states.append(torch.Generator().manual_seed(torch_seed(problem[0].seed)).get_state())
 
     def in_turn(inputs: Sequence[Any], targets: Sequence[Tensor]) -> Tensor:
-        found = []
+        losses = []
         for number, step_loss in enumerate(step_losses):
             with _own_draws(states, number):
-                found.append(step_loss(inputs[number], targets[number]))
-        return torch.stack(found)
+                losses.append(step_loss(inputs[number], targets[number]))
+        return torch.stack(losses)
 
     gathers = training.phase.mode == "train" and training.phase.statistics is not None
     plain = isinstance(training.source, TensorBatches) and not gathers and not training.folds

@@ -292,8 +292,8 @@ class StepLoss:
                 if weight.requires_grad:
                     # A view has its own node; a node with several outputs gives each a gradient.
                     weights[name] = weight.view_as(weight)
-                    found = self._reached.setdefault(name, [])
-                    weights[name].register_hook(partial(_note, found))
+                    nonzero = self._reached.setdefault(name, [])
+                    weights[name].register_hook(partial(_note, nonzero))
         value = training.loss(weights, inputs, targets) + cost
         if not value.requires_grad:  # no gradient reaches any weight in this step
             self._reached = {name: [] for name in self._reached}
@@ -314,9 +314,9 @@ class StepLoss:
     def _check_reached(self) -> None:
         """Raises InputError for weights that no gradient reached; warns if all were 0."""
         backbone, reached = self._training.backbone, self._reached
-        missing = [name for name, found in reached.items() if not found]
-        still = [name for name, found in reached.items() if not any(found)]
-        names = missing or (still if self._step > WATCHED else [])  # zeros may last a few steps
+        missing = [name for name, nonzero in reached.items() if not nonzero]
+        zero = [name for name, nonzero in reached.items() if not any(nonzero)]
+        names = missing or (zero if self._step > WATCHED else [])  # zeros may last a few steps
         listed = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
         if missing:
             raise InputError(
@@ -333,9 +333,9 @@ class StepLoss:
             )
 
 
-def _note(found: list[Tensor], gradient: Tensor | None) -> None:
+def _note(nonzero: list[Tensor], gradient: Tensor | None) -> None:
     if gradient is not None:  # an autograd.Function may give none
-        found.append(gradient.detach().any())  # a tensor: bool() would wait for the GPU
+        nonzero.append(gradient.detach().any())  # a tensor: bool() would wait for the GPU
 
 
 def endless_batches(
