@@ -11,6 +11,20 @@ document.addEventListener("DOMContentLoaded", () => {
     // The words of charts up to this width can still be read where a phone shows all of the chart.
     image.decode().then(() => box.classList.toggle("whole", image.naturalWidth < 620));
   });
+  // Code, but not what it printed, has a button that copies it; only secure pages may copy.
+  const copied = "article .highlight:not(.output .highlight) > pre";
+  document.querySelectorAll(navigator.clipboard ? copied : "none").forEach((code) => {
+    const button = document.createElement("button");
+    button.className = "copy";
+    button.type = "button";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    });
+    code.before(button);
+  });
   const showMore = (block) => {
     const shown = block.scrollLeft + block.clientWidth;
     block.classList.toggle("more", shown < block.scrollWidth - 1);

@@ -229,12 +229,28 @@ def in_all(row):
     return f"{records.percent(row['class_il'])}, {records.size(row['state_bytes'])}"
 
 
-def test_no_method_is_above_ours_in_the_chart_of_the_front_page():
+def by_mark(record, where):
     marks = {}
-    for row in rows_of("image-network", **ON_IMAGES):
+    for row in rows_of(record, **where):
         mark = row["method"], row["setting"], row.get("budget")
-        marks.setdefault(mark, []).append(row["accuracy"])
-    means = {mark: sum(each) / len(each) for mark, each in marks.items()}
+        marks.setdefault(mark, []).append(row)
+    return marks
+
+
+def test_accuracies_of_the_software_paper_are_of_records():
+    text = " ".join((ROOT / "paper" / "joss.md").read_text("utf-8").split())
+    shown = re.findall(r"([\d.]+%) in ([\d.]+ k?B)", text)
+    known = [in_words(rows) for place in CHARTS for rows in by_mark(*place).values()]
+    assert [each for each in shown if ", ".join(each) not in known] == []
+    assert len(shown) == 9
+
+
+CHARTS = ("image-network", ON_IMAGES), ("sentences", ON_SENTENCES), ("sentences", ON_CUSTOMERS)
+
+
+def test_no_method_is_above_ours_in_the_chart_of_the_front_page():
+    marks = by_mark("image-network", ON_IMAGES)
+    means = {mark: records.mean_of(rows, "accuracy").mean for mark, rows in marks.items()}
     assert max(means, key=means.get) == ("ImpressLearn, all blocks", "pretrained", 2000)
     best = front_row("LoRA on images, coded")[2].split(",")[0]
     assert f"[No method](docs/guide/images.md#measured) in this chart is above our {best}" in FRONT
