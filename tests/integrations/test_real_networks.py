@@ -66,8 +66,6 @@ def photos(tiny_imagenet_root: Path, tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_readme(photos: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = run_guide("README", tmp_path, monkeypatch, blocks=[0])["learner"]
-    assert learner.tasks_["digits"].bytes <= 2000
-    learner.learn_task("cats or dogs", "photos/train")
     assert learner.score("photos/test", "cats or dogs") > 0.8
     assert learner.tasks_["cats or dogs"].bytes <= 2000
 
