@@ -12,7 +12,7 @@ import pytest
 from storekit import INPUTS, digests, files, hasty, reports, small_learner, sql, until
 
 import impresslearn as il
-from impresslearn.errors import StoreReplacedError
+from impresslearn.errors import StoreDamagedError, StoreReplacedError
 from impresslearn.learner.loading import verify_store
 from impresslearn.store import database, tasks
 from impresslearn.store.store_files import backup_store, compact_store, describe_store
@@ -71,6 +71,19 @@ def test_a_plain_copy_is_put_back_after_a_reader_ended_last(path, tmp_path):
             shutil.move(kept, log)
         shutil.copy(monday, path)
         assert digests(path) == digests(monday)
+
+
+def test_a_file_that_was_copied_by_cp_while_in_use_is_refused_when_opened(path, tmp_path):
+    copy = tmp_path / "copy.impress"
+    with hasty(path) as learner:
+        early = path.read_bytes()
+        for number in range(8):
+            learner.learn_task(f"task {number}", blobs(2))
+        late = path.read_bytes()
+    copy.write_bytes(early)
+    il.open_store(copy, readonly=True).close()  # in one moment
+    copy.write_bytes(early[: len(early) // 2] + late[len(early) // 2 :])
+    refused("copied by cp while in use", il.open_store, copy, error=StoreDamagedError)
 
 
 def test_a_clock_that_jumps_back_does_no_harm(path, monkeypatch):

@@ -339,6 +339,7 @@ class Database:
     def _open(self, mode: str, writes: bool) -> sqlite3.Connection:
         """Connects to the file and opens its log. Raises StoreError unless it is a store."""
         assert self._place is not None
+        has_log = os.path.exists(f"{self._place}-wal")
         uri = f"{self._place.as_uri()}?mode={mode}"
         connection = sqlite3.connect(
             uri, uri=True, timeout=self.timeout, isolation_level=None, check_same_thread=False
@@ -356,6 +357,14 @@ class Database:
             deadline = time.monotonic() + self.timeout
             while True:
                 try:
+                    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+                    if mode == "wal" and not has_log:
+                        # A reader closed it last, or it is a copy of the file alone (`cp`), made
+                        # while another process used the store: it may mix old and new pages.
+                        faults = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                        if faults != "ok":
+                            what = "SQLite finds faults, as in a file copied by cp while in use"
+                            raise self.damaged(what)
                     connection.executescript(DURABLE if writes else "")
                     connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
                     return connection
