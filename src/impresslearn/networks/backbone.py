@@ -160,7 +160,7 @@ class Backbone(ReadOnlySettings):
         """The number of weights that masks cover."""
         return sum(layer.numel for layer in self.layers)
 
-    @property
+    @cached_property
     def normalises_by_batch(self) -> bool:
         """Whether outputs depend on the rest of the batch in every mode (norm policy "batch")."""
         return any(norm.running_mean is None for _, norm in norms.batch_norms(self.module))

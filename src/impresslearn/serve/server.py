@@ -173,7 +173,6 @@ class Service:
             predictions.unknown = flags
         return predictions
 
-    @_of_present_file
     def kind(self, request: PredictRequest) -> Hashable:
         """A key that is equal for requests that one pass can answer; None: answer it alone.
 
