@@ -37,7 +37,6 @@ MEANINGS = {
     "coefficient_epoch": "60,000 images over 100 masks; the loop over masks of floats, with images "
     "transformed one by one",
     "popup_epoch": "60,000 images of edge-popup; the same with a sort, images one by one",
-    "few_labels_task": "a task from 200 examples, over 10 masks",
     "linear_in_masks": "what 180 more masks add to a step; nine times what 20 more add",
     "task_2000_vs_task_2": "learning a task after 2,000 others; learning one after none",
     "resnet18_step_ratio": "a coefficient step of ResNet-18, 10 masks; a plain training step",
@@ -51,6 +50,7 @@ NETWORKS = {
 SINGLE = read_tables("shown.toml")["names"] | {"ImpressLearn": "`few_labels`"}
 PROBE = {"method": "linear probe", "setting": "float32"}
 MNIST = {"permuted-mnist": "permutations", "rotated-mnist": "rotations"}
+CIFAR = {"split-cifar100": "CIFAR-100"}
 Rows = Iterable[list[str]]
 Row = Mapping[str, Any]
 
@@ -153,14 +153,10 @@ def budgets(path: Path, benchmarks: Mapping[str, str]) -> Rows:
         if row["benchmark"] not in benchmarks or "ours" not in row:
             continue
         ours, other = row["ours"].partition(":")[0], row["other"].partition(":")[0]
-        difference = f"{signed(row['difference'])} points"
-        cells.setdefault(row["budget"], []).extend(
-            [
-                f"{percent(row['accuracy'])}, {ours.partition(', ')[2]}",
-                f"{percent(row['other_accuracy'])}, {other}",
-                difference,
-            ]
-        )
+        line = cells.setdefault(row["budget"], [])
+        line.append(f"{percent(row['accuracy'])}, {ours.partition(', ')[2]}")
+        line.append(f"{percent(row['other_accuracy'])}, {other}")
+        line.append(f"{signed(row['difference'])} points")
     for budget, line in cells.items():
         yield [size(budget), *line]
 
@@ -279,10 +275,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "rotations-by-sparsity": (f"{RESULTS}/rotated-mnist-paper.json", by_sparsity),
     "permutations-by-sparsity": (f"{RESULTS}/permuted-mnist-paper.json", by_sparsity),
     "budgets": (f"{RESULTS}/frontier.json", partial(budgets, benchmarks=MNIST)),
-    "budgets-cifar": (
-        f"{RESULTS}/frontier.json",
-        partial(budgets, benchmarks={"split-cifar100": "CIFAR-100"}),
-    ),
+    "budgets-cifar": (f"{RESULTS}/frontier.json", partial(budgets, benchmarks=CIFAR)),
     "few-labels": (f"{RESULTS}/few-labels.json", few_labels),
     "customers-100": (f"{RESULTS}/customers.json", partial(methods, labels=100)),
     "customers-20": (f"{RESULTS}/customers.json", partial(methods, labels=20)),
