@@ -3,7 +3,7 @@
 The features f_t(x) are the inputs of the network's head under mask t, and logits = Σ_t H_t f_t(x) +
 b. So a readout is a sum of networks with different masks and heads. H is found by multinomial
 logistic regression, a convex problem, over the features or over a `Projection` of them. Then H is
-rounded to multiples of the step with the least sum of loss and price of the code. Weights are
+rounded to multiples of a step, chosen to minimise loss plus price of the code. Weights are
 rounded by groups of features: the weights of a later group compensate earlier groups' errors.
 """
 
@@ -33,13 +33,13 @@ from impresslearn.networks import Backbone
 
 FEATURE_NORM = 8.0  # features are scaled to this root mean squared length before the regression
 C = 0.1  # the inverse strength of the L2 penalty on weights of the scaled features
-# Components are divided by their variance to this power, halfway to equal variances.
+# Components are divided by their variance to this power; 0.5 would make all variances equal.
 WHITENING = 0.25
 COMPONENTS = 256  # size of the projection that the first large task makes for all tasks
 STEPS = 2.0 ** np.arange(-3, 7)  # steps to try, in units of the weights' root mean square
 FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # then tried around the best step
-# With at least so much data and space, features are better than their projection: examples per
-# class, and bits per weight (more under masks, whose features are many and alike).
+# From these numbers of examples per class and of bits per weight on, features are better than
+# their projection. Features under masks are many and alike, and need more bits.
 ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # groups of features, whose weights are rounded one after another
 BIAS_STEP = 1 / 16
@@ -53,7 +53,7 @@ class Readout(Parametrisation):
 
     - num_features: the number of features, or of components, that the readout reads.
     - projection: the number that its `Projection` has in the store; 0 for the features themselves.
-    - residual: whether the features of the unmasked network come before those under masks.
+    - residual: whether features of the unmasked network are included, before those under masks.
     """
 
     num_features: int = 0
@@ -82,7 +82,7 @@ class Projection:
     """A map from features to their principal components, partly whitened, which readouts use.
 
     - num_masks: the number of masks, from the start of the bank, under which features are computed.
-    - residual: whether the features of the unmasked network come before those under masks.
+    - residual: whether features of the unmasked network are included, before those under masks.
     - matrix: (features, components), rounded to float16.
     """
 
@@ -244,8 +244,8 @@ class Regression:
         """The features (m, f) and gains (f, m) of each group. Subtracting gains @ errors from the
         group's weights compensates for the errors (m, K) of earlier groups.
 
-        Features are scaled so that squared errors approximate the loss to second order. The
-        curvature at an example is the mean over classes.
+        Features are scaled so that squared errors approximate the loss to second order. Each
+        example's curvature is averaged over classes.
         """
         odds = torch.from_numpy(self.features @ self.weights + self.shift).softmax(1).numpy()
         table = self.features * np.sqrt((odds * (1 - odds)).mean(axis=1, keepdims=True))

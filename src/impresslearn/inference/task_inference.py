@@ -2,8 +2,8 @@
 
 "exhaustive" runs every task and judges it by its predictions and by its profile, which describes
 the task's own inputs. A class map of all tasks, if there is one, replaces the profiles. In all
-measurements "exhaustive" was at least as accurate as the other methods, so "auto" is the same;
-with very many tasks a learner gives it only those nearest to the inputs.
+measurements "exhaustive" was at least as accurate as the other methods, so "auto" means
+"exhaustive". With very many tasks, a learner passes only those nearest to the inputs.
 
 "one_shot" and "alpha" search in the superposition of all tasks' weights, see `superposition`; then
 "alpha" judges the best sixteen tasks as "exhaustive" does. "exhaustive" and "alpha" answer
@@ -58,7 +58,7 @@ FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
 # Over a pretrained network: the weight of a likelihood ratio, below 1 because features are not
 # Gaussian, and a high temperature, because the prediction for one input is weak evidence.
 RATIO_WEIGHT, RATIO_TEMPERATURE = 0.25, 1.0
-# The log odds of "unknown" if the distance is one width above its limit, see `exceeded_by`.
+# The log odds of "unknown" if the distance exceeds its limit by 1 in units of `exceeded_by`.
 UNKNOWN_SLOPE = 3.0
 
 

@@ -95,7 +95,7 @@ class ImpressLearner(ReadOnlySettings):
       and shifts. 0 turns this off.
     - max_bytes: the most bytes a learned task may take. Training adjusts the price of bits to fit.
     - staged: whether a task first learns a coded readout of the frozen network's features. With 60
-      or more examples it may then also change the network, unless the held-out loss clearly rises.
+      or more examples it may then also tune norms and biases, unless held-out loss clearly rises.
     - progress: whether to show progress bars: True, False or "auto" (only on a terminal); or a
       function that logs numbers, see `training.progress`.
     - cache_bytes: memory for the weights of recently used tasks, in bytes.
@@ -336,7 +336,7 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def encoded(self, names: Sequence[str]) -> list[EncodedTask]:
-        """Encodes learned tasks, picklable, for `commit_encoded` of a learner like this one.
+        """Encodes learned tasks as picklable objects, for `commit_encoded` of a similar learner.
 
         Network, masks and preprocessing must be the same. Raises InputError for a basis task.
         """
@@ -361,8 +361,8 @@ class ImpressLearner(ReadOnlySettings):
 
         Later readouts read the components, unless max_bytes has room for all features.
 
-        - data: examples of tasks like the later ones, each as in `learn_task`. 600 inputs from a
-          dozen tasks are enough. Labels are ignored.
+        - data: as in `learn_task`, one argument per task, of tasks like the later ones. 600 inputs
+          from a dozen tasks are enough. Labels are ignored.
         - dimensions: the number of components.
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
@@ -376,7 +376,7 @@ class ImpressLearner(ReadOnlySettings):
 
         - inputs: raw inputs (n, ...), or `Prepared` ones.
         - values: values that you saved earlier for these inputs, in the same order. A few rows are
-          checked. None computes all.
+          checked. If None, all are computed.
         """
         return self._trainer.features(inputs, values)
 

@@ -29,10 +29,10 @@ logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 MOST_TOGETHER = 32  # requests in one pass of a thread; with more, the first would wait long
 # The event loop itself computes small requests: handing them to a thread would take as long. But
-# threads take over while requests need QUICK_SECONDS of processor time on average, and after a pass
-# that took STALL_SECONDS, because it waited for the disk or a lock.
+# threads take over while requests need at least QUICK_SECONDS of processor time on average, and
+# after a pass that took longer than STALL_SECONDS, for example because it waited for a lock.
 QUICK_BYTES, QUICK_SECONDS, STALL_SECONDS = 16 * 1024, 0.003, 0.1
-YIELD_SECONDS = 0.005  # how long an inference lets predictions go first, at each check
+YIELD_SECONDS = 0.005  # how long an inference lets predictions go first, at each call of `stopping`
 LOOK_SECONDS = 0.5  # how often a waiting request checks whether its client has disconnected
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -69,7 +69,7 @@ class BoundedPool:
         context.run(stopping.set, unwanted)
         future: Future[Any] = self._pool.submit(context.run, work)
         future.add_done_callback(lambda _: self._free.release())
-        waiter = asyncio.wrap_future(answer or future)  # if there is an answer, work fills it
+        waiter = asyncio.wrap_future(answer or future)  # if `answer` is given, work resolves it
         try:
             while not waiter.done():
                 await asyncio.wait({waiter}, timeout=LOOK_SECONDS)
@@ -79,7 +79,7 @@ class BoundedPool:
         finally:
             gone.set()  # stops work that is running
             waiter.cancel()
-            future.cancel()  # if another thread gave the answer, or nobody waits for it
+            future.cancel()  # nobody waits, or another thread answered
 
     def shutdown(self) -> None:
         """Drops waiting requests; a running inference ends after its current task."""
@@ -94,7 +94,7 @@ def _low_priority() -> None:
 
 
 class Batches:
-    """Computes requests that wait at the same time in one pass.
+    """Computes in one pass the requests that wait together.
 
     - pool: its threads compute large requests, and all requests if the network is slow.
     - alone: item -> its result.

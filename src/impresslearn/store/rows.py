@@ -226,7 +226,7 @@ class Rows:
         return added.lastrowid or 0
 
     def last_projection(self) -> tuple[int, Projection | None]:
-        """The last projection for readouts, after its number; (0, None) without one."""
+        """The number and content of the last projection for readouts; (0, None) without one."""
         # One that only a `FeatureSpace` uses has no masks, and its byte 5, `residual`, is 0.
         for_readouts = "FROM projections WHERE num_masks > 0 OR substr(content, 5, 1) = x'01'"
         number = self.database.rows(f"SELECT coalesce(max(number), 0) {for_readouts}")[0][0]
@@ -243,7 +243,7 @@ class Rows:
         return Projection(num_masks, bool(residual), tensor)
 
     def space(self) -> FeatureSpace | None:
-        """The coordinates of features in which tasks recognise inputs; None if there are none."""
+        """The feature coordinates in which tasks recognise inputs; None if there are none."""
         content = self.meta("features")
         if content is None:
             return None
@@ -289,8 +289,8 @@ def read_rows(database: Database, condition: str, *values: str) -> Iterator[Task
     while batch := database.rows(query, *values, *last):
         for columns in batch:
             yield _checked(database, columns)
-        # An update of the last task meanwhile would make its new version current and yield the task
-        # twice. So continue after all its versions: 2^62 is larger than any.
+        # If the last task of the batch is updated meanwhile, its new version would be yielded, too.
+        # So skip all its versions: 2^62 is larger than any.
         _, version, *_, number = batch[-1]
         last = number, 2**62 if condition == "t.current" else version
 
@@ -321,7 +321,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         generation = self._rows.generation()
         seen, count = self._counted
         if generation is None or generation != seen:
-            # Cached, because counting reads every row, and each error for an unknown name counts.
+            # Cached: counting reads every row, and each error for an unknown name needs the count.
             count = self._rows.database.rows("SELECT count(*) FROM tasks WHERE current")[0][0]
             self._counted = generation, count
         return count
