@@ -29,7 +29,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"__main__"},
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
-ONLY = {"streams": {"errors", "checks", "data", "streams"}}
+ONLY = {"streams": {"errors", "checks", "tables", "data", "streams"}}
 
 
 def imported_paths(file: Path) -> list[list[str]]:

@@ -15,10 +15,11 @@ from impresslearn.errors import visible
 
 ABSENT = "–"
 WIDTH = 80  # columns of a terminal
+SHOWN = 50  # rows of a long table in a notebook
 UNITS = ("B", "kB", "MB", "GB")
 # Kind of a column -> pattern of its name. Numbers in other columns have four significant digits.
 KINDS = {
-    "fraction": r"(.*_)?accuracy(_.*)?|rejected|share|found|unknown|(class|task)_il",
+    "fraction": r"(.*_)?accuracy(_.*)?|rejected|share|density|found|unknown|(class|task)_il",
     "points": r"(.*_)?difference|forgetting|(backward|forward)_transfer",
     "bytes": r"bytes(_.*)?|.*_bytes",
     "seconds": r"seconds(_.*)?|.*_seconds",
@@ -170,3 +171,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", note: str = "")
         title=title,
         note=note,
     )
+
+
+def remaining(rows: int) -> str:
+    """A note below the first `SHOWN` of a number of rows."""
+    return f"and {rows - SHOWN:,} more" if rows > SHOWN else ""

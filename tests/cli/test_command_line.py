@@ -16,7 +16,7 @@ import typer.main
 
 from impresslearn.cli import main, shared
 from impresslearn.cli.app import app
-from impresslearn.errors import InputError, StoreBusyError, UnknownTaskError, visible
+from impresslearn.errors import InputError, StoreBusyError, print_line, visible
 from toys import run
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
@@ -70,7 +70,6 @@ def running(monkeypatch):
 @pytest.mark.parametrize(
     ("error", "status", "line", "out"),
     [
-        (UnknownTaskError("no task\n 'x\x1b'"), 1, "error: no task 'x\\x1b'\n", ""),
         (OSError(28, "No space left"), 5, "error: No space left\n", ""),
         (KeyboardInterrupt(), 130, "", ""),
         (StoreBusyError("in use"), 4, "error: in use\n", '{"error": "in use", "exit_status": 4}\n'),
@@ -99,12 +98,10 @@ def test_warnings_are_one_line_and_waiting_threads_sleep(running, monkeypatch, c
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
 SHOWN = r"cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
 PLAIN = 'Übung [red] "x" 訓練 🙂 \\t 5\xa0kB \u3000 می\u200cخواهم 👩\u200d💻'
-
-
 WAYS = {
     "cells": (lambda: shared.echo(EVIL, EVIL), f"{SHOWN}\t{SHOWN}\n"),
     "table": (lambda: shared.print_table([{"task": EVIL, "bytes": 1}]), "task  "),
-    "message": (lambda: shared.info(EVIL), SHOWN),
+    "message": (lambda: print_line(EVIL), SHOWN),
     "json": (lambda: shared.print_json({"a": PLAIN}), '{\n "a": "\\u00dcbung'),
 }
 
@@ -127,10 +124,13 @@ def test_characters_that_a_stream_cannot_encode_become_escapes(running, monkeypa
         shared.echo("… é 訓\udcff")
         raise InputError("no task 'é\x1b[2J\n'")
 
-    expected = {"stdout": "… é 訓\\udcff\n", "stderr": "error: no task 'é\\x1b[2J '\n"}
+    red = "\x1b[31merror\x1b[0m" if encoding == "utf-8" else "error"
+    expected = {"stdout": "… é 訓\\udcff\n", "stderr": f"{red}: no task 'é\\x1b[2J '\n"}
     streams = {name: io.TextIOWrapper(io.BytesIO(), encoding=encoding) for name in expected}
     for name, stream in streams.items():
         monkeypatch.setattr(sys, name, stream)
+    streams["stderr"].isatty = lambda: True
+    monkeypatch.setenv("NO_COLOR", "1" if encoding == "ascii" else "")
     with pytest.raises(SystemExit):
         running(say)
     for name, text in expected.items():

@@ -1,6 +1,7 @@
 """A learner's verbs: what is learned, what comes back, and what a seed decides."""
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -107,15 +108,17 @@ def test_an_unlearned_task_is_met_with_the_equal_mixture_of_all_masks():
 
 def test_what_a_terminal_and_a_notebook_show_is_short():
     learner = quick_learner().learn_basis("a<b>", blobs(0)).learn_task("c", blobs(1))
-    examples = streams.rotated_digits(tasks=1)[0].train
-    assert repr(examples) == "Examples(1,348 inputs of (1, 8, 8), 10 classes)"
-    for each in (learner, learner.tasks_):
-        assert len(repr(each)) < 300
-        assert "\n" not in repr(learner)
-        assert "a&lt;b&gt;" in each._repr_html_()
+    long = streams.rotated_digits(tasks=62)
+    assert repr(long[0].train) == "Examples(1,348 inputs of (1, 8, 8), 10 classes)"
+    assert re.fullmatch(".{,300}", repr(learner))
+    stream = streams.from_arrays({"a<b>": (blobs(0), blobs(0))})
+    for each in (learner, learner.tasks_, learner.tasks_["a<b>"], learner.bank_, stream):
+        assert "<td>a&lt;b&gt;</td>" in each._repr_html_()
         assert "a<b>" not in each._repr_html_()
     learner.learn_tasks({f"more {number}": blobs(number) for number in range(60)})
-    assert "and 12 more" in learner.tasks_._repr_html_()
+    for each in (learner.tasks_, learner.add_random_masks(61).bank_, long):
+        assert "<p>and 12 more</p>" in each._repr_html_()
+    assert "<td class=right>29.9%</td>" in learner.bank_._repr_html_()
 
 
 STILL = Recipe(lr=1e-9, epochs=0, min_steps=2)

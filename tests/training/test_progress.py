@@ -14,24 +14,21 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"), [("seven [/b] [red]", "seven [/b] [red]"), ("a\x1b[2J\n", r"a\x1b[2J\n")]
-)
-def test_a_bar_goes_to_standard_error(monkeypatch, capfd, name, shown):
+@pytest.mark.parametrize("name", ["seven [/b] [red]", "a\x1b[2J\n"])
+def test_a_bar_goes_to_standard_error(monkeypatch, capfd, name):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
     with Progress(True).titled(f"basis {name}").track(2) as advance:
         advance()
-    assert f"basis {shown}" in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    drawn = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    assert re.search(rf"basis {re.escape(repr(name)[1:-1])} \S+ 1/2 after 0:00:00 \S+ left", drawn)
     assert capfd.readouterr().out == ""
 
 
 def test_what_is_shown_is_chosen(capfd, monkeypatch):
-    for progress in (Progress(False, "work"), silent):
-        with progress.track(1) as advance:
-            advance()
+    with silent.track(1) as advance:
+        advance()
     assert capfd.readouterr() == ("", "")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert [progress_for(choice).shown for choice in (True, False, "auto")] == [True, False, False]

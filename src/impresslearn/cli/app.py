@@ -14,7 +14,7 @@ from impresslearn.cli.demo import demo
 from impresslearn.cli.learn import learn
 from impresslearn.cli.new import advise, new
 from impresslearn.cli.predict import evaluate, predict, serve
-from impresslearn.errors import ImpressLearnError, StoreFullError
+from impresslearn.errors import ImpressLearnError, StoreFullError, print_line
 
 # Plain help and errors, because importing rich would take half of the time allowed for `--help`.
 app = typer.Typer(
@@ -70,7 +70,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # for characters not in its encoding
-    warnings.showwarning = lambda message, *_, **__: shared.info(f"warning: {message}")
+    warnings.showwarning = lambda message, *_, **__: print_line(f"warning: {message}")
     try:
         app(prog_name="impresslearn")
     except (ImpressLearnError, OSError) as failure:

@@ -3,6 +3,7 @@
 import json
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -20,10 +21,10 @@ from impresslearn.errors import (
     UnknownTaskError,
 )
 from impresslearn.tables import duration, size
+from impresslearn.training.progress import progress_for
 
 if TYPE_CHECKING:
     from impresslearn.data import Examples, StreamedExamples
-    from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
 
 
@@ -63,8 +64,10 @@ def learn(
     Example: impresslearn learn shops.impress shops/*.csv
     """
     paths = shared.task_paths(data)
-    learned = []
-    with shared.open_learner(store, module, device=device, progress="auto") as learner:
+    several = len(paths) > 1  # they have one bar; a single task has a bar of its steps
+    bar = progress_for(several and "auto").titled("tasks")
+    opened = shared.open_learner(store, module, device=device, progress=not several and "auto")
+    with opened as learner, bar.track(len(paths)) as advance:
         if features and learner.settings.granularity != "readout":
             raise InputError("--features needs a store made by `new --preset few_labels`")
         if only_if_better and not update:
@@ -72,14 +75,14 @@ def learn(
         if (workers or ray) and (basis or features or update or min_accuracy):
             line = "leave out --basis, --features, --update, --min-accuracy"
             raise InputError(f"--workers and --ray learn new tasks: {line}")
-
-        def reader() -> "FileReader":  # a new one, as the first task sets the order of columns
-            return shared.reader_for(learner, label_column)
-
-        work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better)
+        # A new reader for each task, as the first task sets the order of columns.
+        reader = partial(shared.reader_for, learner, label_column)
+        work = Learning(learner, as_json, basis, update, min_accuracy, only_if_better, advance)
         if workers or ray:
             from impresslearn.learner.parallel import learn_in_parallel
 
+            for _ in filter(learner.tasks_.__contains__, paths):
+                advance()  # they are not reported
             tasks = ((name, partial(reader().examples, path)) for name, path in paths.items())
             if ray is not None:
                 os.environ["RAY_ADDRESS"] = ray  # the address that Ray connects to
@@ -98,8 +101,7 @@ def learn(
                     if len(paths) == 1:
                         raise
                     work.report_failure(name, failure)
-                else:
-                    learned.append(path)
+        learned = [path for name, path in paths.items() if name not in work.failures]
         if features and learned:
             # Read the files again, as the examples of all tasks may not fit in memory together.
             learner.learn_features(*map(reader().examples, learned))
@@ -107,7 +109,7 @@ def learn(
         count, names = len(work.failures), ", ".join(work.failures[:20])
         names += ", …" * (count > 20)
         others = f"{work.learned} learned, {len(paths) - count - work.learned} already there"
-        shared.info(f"error: {count} of {len(paths)} tasks failed: {names} ({others})")
+        shared.error(f"{count} of {len(paths)} tasks failed: {names} ({others})")
         raise typer.Exit(TasksFailedError.exit_status)
 
 
@@ -121,6 +123,7 @@ class Learning:
     update: bool
     least: float  # --min-accuracy
     only_if_better: bool
+    advance: Callable[[], None]  # called after each task
     apart: "ImpressLearner | None" = None  # learns trial tasks
     failures: list[str] = field(default_factory=list)
     learned: int = 0  # the number of tasks learned or updated
@@ -184,21 +187,21 @@ class Learning:
 
     def report(self, name: str, status: str = "learned") -> None:
         """Reports a task. status: "learned", "updated" or "known"."""
+        self.advance()
         self.learned += status != "known"
         task = self.learner.tasks_[name]
-        classes = len(task.classes)
         if self.as_json:
-            facts = {"task": name, "status": status, "version": task.version, "bytes": task.bytes}
-            echo(json.dumps(facts | {"classes": classes}))
+            echo(json.dumps(task.row() | {"status": status}))
         elif status == "known":
             echo(f"{name}: already learned from these data")
         else:
             verb = "learned" if status == "learned" else f"updated to version {task.version}"
             facts = task.history["metrics"]
             verb += f" in {duration(facts['seconds'])} from {facts['examples']:,} examples"
-            echo(f"{name}: {verb}, {classes} classes, {size(task.bytes)}")
+            echo(f"{name}: {verb}, {len(task.classes)} classes, {size(task.bytes)}")
 
     def report_failure(self, name: str, failure: Exception) -> None:
+        self.advance()
         self.failures.append(name)
         if self.as_json:
             echo(json.dumps({"task": name, "status": "failed", "error": str(failure)}))

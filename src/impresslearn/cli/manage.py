@@ -4,17 +4,14 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 
 from impresslearn.cli import shared
 from impresslearn.cli.shared import AsJson, Module, Store, echo, option
-from impresslearn.errors import TasksFailedError, visible
+from impresslearn.errors import TasksFailedError, print_line, visible
 from impresslearn.tables import format_value, size
-
-if TYPE_CHECKING:
-    from impresslearn.store.tasks import TaskInfo
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
 MaybeTask = Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")]
@@ -29,13 +26,13 @@ def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None
     """
     from impresslearn.store.store_files import list_tasks
 
-    rows = list(map(_facts, list_tasks(store, task)))
+    rows = [each.row() for each in list_tasks(store, task)]
     if as_json:
         shared.print_json(rows)
     elif rows:
         shared.print_table(rows)
     else:
-        shared.info("no tasks yet")
+        print_line("no tasks yet")
 
 
 def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
@@ -49,7 +46,7 @@ def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
         facts = describe_store(store)
     else:
         *_, known = list_tasks(store, task)
-        facts = {**_facts(known), "labels": list(known.classes), "parts": dict(known.breakdown)}
+        facts = {**known.row(), "labels": list(known.classes), "parts": dict(known.breakdown)}
         facts |= known.history
     if as_json:
         shared.print_json(facts)
@@ -222,15 +219,3 @@ def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
         if len(text) > shared.WIDTH - 26:
             text = f"{text[: shared.WIDTH - 27]}…"
         echo(f"{label:<24}  {text}")
-
-
-def _facts(task: "TaskInfo") -> dict[str, Any]:
-    return {
-        "task": task.name,
-        "role": task.role,
-        "version": task.version,
-        "classes": len(task.classes),
-        "masks": task.num_masks,
-        "bytes": task.bytes,
-        "learned_at": (task.history.get("created_at") or "")[:19],
-    }

@@ -8,7 +8,7 @@ import typer
 
 from impresslearn.cli import shared
 from impresslearn.cli.shared import Data, LabelColumn, Module, Store, echo, option
-from impresslearn.errors import InputError, error_prefix
+from impresslearn.errors import InputError, error_prefix, print_line
 
 if TYPE_CHECKING:
     from impresslearn.data import Examples, Preprocessing, StreamedExamples
@@ -101,7 +101,7 @@ def new(
     needs_masks = learner.settings.granularity not in ("weight", "readout")
     if needs_masks and not learner.settings.staged and not len(learner.bank_):
         line = "the bank is empty: give `new` --masks 20, or learn the first tasks with --basis"
-        shared.info(line)
+        print_line(line)
 
 
 def advise(
@@ -204,7 +204,7 @@ def read_typical(
         return tasks, Preprocessing.standardising(pooled, **settings)
     preprocessing = Preprocessing(**settings)
     if not preprocessing.normalises and (line := unusual_scale(typical)):
-        shared.info(f"warning: {line}; networks are likely to learn them better with --standardise")
+        print_line(f"warning: {line}; networks are likely to learn them better with --standardise")
     return tasks, preprocessing
 
 

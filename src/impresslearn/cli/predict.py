@@ -11,7 +11,7 @@ import typer
 
 from impresslearn.cli import shared
 from impresslearn.cli.shared import AsJson, Data, Device, LabelColumn, Module, Store, echo, option
-from impresslearn.errors import UnknownTaskError, error_prefix
+from impresslearn.errors import UnknownTaskError, error_prefix, print_line
 
 WORKER = "IMPRESSLEARN_WORKER"  # environment variable with the settings of workers of `serve`
 
@@ -58,7 +58,7 @@ def predict(
             if guess.unknown:
                 line = f"the inputs look like none of the tasks (nearest: {likely})"
                 raise UnknownTaskError(f"{line}; name one with --task")
-            shared.info(f"task {task} (posterior: {likely})")
+            print_line(f"task {task} (posterior: {likely})")
         classes = learner.tasks_[task].classes
         logits = learner.logits(Prepared(values), task)[:, : len(classes)]
     rows, each = [], logits.float().softmax(dim=1).tolist()

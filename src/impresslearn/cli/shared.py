@@ -5,6 +5,7 @@ Tasks and files may have any name, so `visible` keeps control characters away fr
 """
 
 import json
+import os
 import runpy
 import shlex
 import sys
@@ -16,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from impresslearn.errors import InputError, visible
-from impresslearn.errors import print_line as info
 from impresslearn.files import reason_of
-from impresslearn.tables import WIDTH
+from impresslearn.tables import WIDTH, table_of
 
 if TYPE_CHECKING:
     from impresslearn.data.file_reader import FileReader
@@ -144,20 +144,22 @@ def echo(*cells: str) -> None:
 
 def echo_command(words: Iterable[str]) -> None:
     """Prints a command for a shell, in lines of at most 80 columns."""
-    lines, line = [], ""
+    line = ""
     for word in map(shlex.quote, words):
         if line and len(line) + len(word) > WIDTH - 3:
-            lines.append(f"{line} \\")
+            echo(f"{line} \\")
             line = "    "
         line += word if not line or line.isspace() else f" {word}"
-    for each in (*lines, line):
-        echo(each)
+    echo(line)
 
 
-def error(failure: Exception, about: str = "error") -> None:
+def error(failure: Exception | str, about: str = "error") -> None:
     """Prints an error as one line on standard error."""
     parts = about, getattr(failure, "filename", None), getattr(failure, "strerror", None) or failure
-    info(" ".join(": ".join(str(part) for part in parts if part).split()))
+    line = " ".join(": ".join(str(part) for part in parts if part).split())
+    start, colon, rest = visible(line).partition(":")
+    coloured = False if os.environ.get("NO_COLOR") else None  # None: if it is a terminal
+    typer.echo(typer.style(start, "red") + colon + rest, sys.stderr, color=coloured)
 
 
 def print_json(value: Any) -> None:
@@ -167,7 +169,5 @@ def print_json(value: Any) -> None:
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints rows with the same keys as aligned columns."""
-    from impresslearn.tables import table_of
-
     for line in table_of(rows).text().splitlines():
         echo(line)

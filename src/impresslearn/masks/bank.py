@@ -19,6 +19,7 @@ from impresslearn.kernels import pack, popcount, row_bytes, unpack
 from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
+from impresslearn.tables import SHOWN, remaining, table_of
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,13 @@ class MaskBank:
     def __repr__(self) -> str:
         packed = sum(self.bits(number).numel() for number in range(len(self.layers)))
         return f"MaskBank({len(self)} masks, {len(self.layers)} layers, {packed:,} bytes packed)"
+
+    def _repr_html_(self) -> str:
+        rows, weights = [], sum(layer.numel for layer in self.layers)
+        for info in self._infos[:SHOWN]:
+            density = sum(info.ones) / weights
+            rows.append({"mask": info.name, "source": info.source, "density": density})
+        return table_of(rows, repr(self), remaining(len(self))).html()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -220,8 +220,7 @@ def evaluate(
         return tasks[number].test
 
     def accuracies(learned: int) -> list[float]:
-        numbered = enumerate(tasks)
-        return [_accuracy(method, task, test_set(k), k < learned) for k, task in numbered]
+        return [_accuracy(method, task, test_set(k), k < learned) for k, task in enumerate(tasks)]
 
     for number, task in enumerate(tasks):
         if place:
@@ -391,13 +390,11 @@ def class_incremental(method: Any, stream: Tasks, *, progress: bool = False) -> 
     check_method(method)
     if not tasks:
         raise InputError("the stream has no task")
-    place = type(method).__name__
-    known = getattr(method, "tasks_", {})
     for number, task in enumerate(tasks):
-        if task.name in known:
+        if task.name in getattr(method, "tasks_", {}):
             continue
         if progress:
-            print_line(f"{place}: task {number + 1}/{len(tasks)} {task.name}")
+            print_line(f"{type(method).__name__}: task {number + 1}/{len(tasks)} {task.name}")
         learn(method, "learn_task", task.name, task.train)
     rows = []
     for task in tasks:

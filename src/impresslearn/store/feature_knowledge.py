@@ -45,12 +45,11 @@ def learn_profile(
     if head is not None and head[0].numel() != features.shape[1]:
         return None  # the head runs over positions: classes have no directions
     targets = encode_labels(run.examples.labels[places], run.classes).to(features.device)
-    stored_space = store.space
-    space = stored_space or _first_space(store, features, targets)
+    is_first = store.space is None
+    space = _first_space(store, features, targets) if is_first else store.space
     if space is None:
         return None
     directions = space.directions(head, len(run.classes))
-    is_first = stored_space is None
     return feature_profile(space, features, targets, directions, run.profile_bytes, is_first)
 
 

@@ -74,8 +74,7 @@ def _stacked(
     features = view.features(backbone, inputs).float()
     weights = torch.stack([head["weight"] for head in heads.values()])[of_row]
     logits = torch.bmm(features[:, None], weights)[:, 0]
-    biases = [head["bias"] for head in heads.values() if "bias" in head]
-    if biases:
+    if biases := [head["bias"] for head in heads.values() if "bias" in head]:
         logits += torch.stack(biases)[of_row]
     if store.has_plain_head is None:
         alone = store.view(members[0]).outputs(backbone, inputs[:1])

@@ -38,9 +38,8 @@ from impresslearn.store.tasks import (
     to_json,
     unknown_task,
 )
-from impresslearn.tables import table_of
+from impresslearn.tables import SHOWN, remaining, table_of
 
-SHOWN = 50  # tasks shown in a notebook's table
 DECODED_TASKS = 4096  # decoded tasks kept in memory
 BATCH = 1000  # tasks read by one query
 CLASS_MAP = "class map"  # the name of the class map in the table meta
@@ -333,15 +332,8 @@ class TaskTable(Mapping[str, TaskInfo]):
         return f"TaskTable({len(self)} tasks)"
 
     def _repr_html_(self) -> str:
-        """The first tasks, one per row, and a note on how many more there are."""
-        shown = [
-            {"task": task.name, "role": task.role, "classes": len(task.classes)}
-            | {"version": task.version, "bytes": task.bytes}
-            for task in islice(self.all(), SHOWN)
-        ]
-        more = len(self) - len(shown)
-        note = f"and {more:,} more" if more else ""
-        return table_of(shown, note=note if shown else "no task as yet").html()
+        rows = [task.row() for task in islice(self.all(), SHOWN)]
+        return table_of(rows, note=remaining(len(self)) if rows else "no task as yet").html()
 
     def stored(self, name: str) -> StoredTask:
         """The stored task. Raises UnknownTaskError, which names the closest known tasks."""

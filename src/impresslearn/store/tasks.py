@@ -25,6 +25,7 @@ from impresslearn.inference.unknown import TaskProfile
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.store.database import checksum
+from impresslearn.tables import size, table_of
 
 ROLES = ("basis", "learned")
 FORM = ("columns", "pixels", "shape")  # what the first task records of its raw inputs
@@ -71,6 +72,16 @@ class TaskInfo:
     breakdown: Mapping[str, int] = field(default_factory=dict)
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
     version: int = 1
+
+    def row(self) -> dict[str, Any]:
+        """The task as a row of a table."""
+        row = {"task": self.name, "role": self.role, "version": self.version}
+        row |= {"classes": len(self.classes), "masks": self.num_masks, "bytes": self.bytes}
+        return row | {"learned_at": (self.history.get("created_at") or "")[:19]}
+
+    def _repr_html_(self) -> str:
+        parts = [f"{part} {size(count)}" for part, count in self.breakdown.items() if count]
+        return table_of([self.row()], note="; ".join(parts)).html()
 
 
 @dataclass(frozen=True)

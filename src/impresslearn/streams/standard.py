@@ -40,8 +40,7 @@ def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None 
     Inputs are (n, 1, 8, 8), scaled to [0, 1], rotated with black corners, then normalised. Labels
     are 0 to 9.
     """
-    chosen = draw_angles(tasks, seed, angles, spread=True)
-    return _rotated("rotated_digits", _digits(seed), chosen)
+    return _rotated("rotated_digits", _digits(seed), draw_angles(tasks, seed, angles, spread=True))
 
 
 @clear_calls

@@ -19,6 +19,7 @@ from impresslearn.checks import (
 from impresslearn.data import Examples, Label, StreamedExamples, as_examples, classes_of
 from impresslearn.errors import InputError, UnknownTaskError, error_prefix
 from impresslearn.streams.draws import hold_out
+from impresslearn.tables import SHOWN, remaining, table_of
 
 LabelledData = Examples | StreamedExamples
 Loader = Callable[[], LabelledData]
@@ -119,6 +120,10 @@ class Stream(Sequence[Task]):
         shown = ", ".join(self.names[:4]) + (", …" if len(self) > 4 else "")
         return f"Stream({self.name!r}, {len(self)} tasks: {shown})"
 
+    def _repr_html_(self) -> str:
+        rows = [{"task": each.name, "classes": len(each.classes)} for each in self.tasks[:SHOWN]]
+        return table_of(rows, f"{self.name}: {len(self)} tasks", remaining(len(self))).html()
+
 
 def _part(task: Task, fraction: float, seed: int, held_out: bool) -> LabelledData:
     """The training examples of a task that are held out, or all others."""
@@ -129,9 +134,7 @@ def _part(task: Task, fraction: float, seed: int, held_out: bool) -> LabelledDat
         if lost:
             line = f"validation={fraction:g} of {len(examples)} examples leaves none to learn from"
             raise InputError(f"{line} of class {lost[0]!r}; hold out fewer")
-    if held_out:
-        return replace(examples.subset(held), augment=None)
-    return examples.subset(left)
+    return replace(examples.subset(held), augment=None) if held_out else examples.subset(left)
 
 
 def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream:
@@ -157,10 +160,8 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
             loaders.append(partial(replace, examples))
             labels.append(classes_of(examples.labels))
         classes, test_labels = labels
-        for label in test_labels:
-            if label not in classes:
-                line = f"the test part has label {label!r}, which train lacks"
-                raise InputError(f"task {task!r}: {line}")
-        train, test = loaders
-        made.append(Task(task, classes, train, test))
+        if lacking := [label for label in test_labels if label not in classes]:
+            line = f"the test part has label {lacking[0]!r}, which train lacks"
+            raise InputError(f"task {task!r}: {line}")
+        made.append(Task(task, classes, loaders[0], loaders[1]))
     return Stream(name, tuple(made))

@@ -46,15 +46,16 @@ class Progress:
         if not self.shown:
             yield lambda: None
             return
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        console, title = Console(stderr=True), visible(self.title)
-        name = TextColumn("{task.description}", markup=False)  # brackets in a name are not markup
-        with Progress(
-            name, BarColumn(), TimeRemainingColumn(), console=console, transient=True
-        ) as bar:
-            task = bar.add_task(title, total=total)
+        name = rich.TextColumn("{task.description}", markup=False)  # brackets are not markup
+        times = "after", rich.TimeElapsedColumn(), rich.TimeRemainingColumn(), "left"
+        columns = name, rich.BarColumn(12), rich.MofNCompleteColumn(), *times
+        # Lines printed meanwhile go above the bar, unless standard output is not the terminal.
+        how: Any = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
+        with rich.Progress(*columns, console=Console(stderr=True), **how) as bar:
+            task = bar.add_task(visible(self.title)[:30], total=total)  # fits in 80 columns
             yield lambda: bar.advance(task)
 
 
