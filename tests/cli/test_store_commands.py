@@ -160,8 +160,7 @@ def test_few_labels_need_features(folder, tmp_path):
     run("learn", path, train / "a.npz", train / "b.npz", "--basis", "--features")
     assert run_json("info", path)["projections"] == 1
     assert invoke("learn", path, "no.npz", "none.npz", "--features").exit_code == 3
-    few = write(tmp_path / "few.npz", 4, slice(0, 40))
-    run("learn", path, few)
+    run("learn", path, write(tmp_path / "few.npz", 4, slice(0, 40)))
     test = write(tmp_path / "test.npz", 4, slice(40, None))
     assert run_json("evaluate", path, f"few={test}")[0]["accuracy"] > 0.9
 

@@ -102,8 +102,8 @@ def test_an_unlearned_task_is_met_with_the_equal_mixture_of_all_masks():
     learner = quick_learner().add_random_masks(2).learn_basis("a", blobs(0))
     inputs, labels = blobs(5)
     weights = mix(learner.bank_, learner.backbone.weights, equal_alphas(learner.bank_))
-    right = learner.backbone.forward(weights, inputs).argmax(1) == labels
-    assert learner.zero_shot_score((inputs, labels)) == pytest.approx(float(right.float().mean()))
+    share = (learner.backbone.forward(weights, inputs).argmax(1) == labels).float().mean()
+    assert learner.zero_shot_score((inputs, labels)) == pytest.approx(float(share))
 
 
 def test_what_a_terminal_and_a_notebook_show_is_short():

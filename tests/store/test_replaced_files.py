@@ -79,10 +79,10 @@ def test_a_file_that_was_copied_by_cp_while_in_use_is_refused_when_opened(path, 
         early = path.read_bytes()
         for number in range(8):
             learner.learn_task(f"task {number}", blobs(2))
-        late = path.read_bytes()
+        torn = early[: len(early) // 2] + path.read_bytes()[len(early) // 2 :]
     copy.write_bytes(early)
-    il.open_store(copy, readonly=True).close()  # in one moment
-    copy.write_bytes(early[: len(early) // 2] + late[len(early) // 2 :])
+    il.open_store(copy, readonly=True).close()
+    copy.write_bytes(torn)
     refused("copied by cp while in use", il.open_store, copy, error=StoreDamagedError)
 
 

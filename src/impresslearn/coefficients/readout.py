@@ -38,8 +38,8 @@ WHITENING = 0.25
 COMPONENTS = 256  # size of the projection that the first large task makes for all tasks
 STEPS = 2.0 ** np.arange(-3, 7)  # steps to try, in units of the weights' root mean square
 FINE_STEPS = 2.0 ** np.arange(-0.875, 0.5, 0.125)  # then tried around the best step
-# From these numbers of examples per class and of bits per weight on, features are better than
-# their projection. Features under masks are many and alike, and need more bits.
+# With at least this many examples per class and bits per weight, features are better than their
+# projection. Features under masks are many and alike, and need more bits.
 ENOUGH_EXAMPLES, ENOUGH_BITS, ENOUGH_UNDER_MASKS = 10, 0.5, 1.0
 GROUPS = 8  # groups of features, whose weights are rounded one after another
 BIAS_STEP = 1 / 16
@@ -171,7 +171,7 @@ class ReadoutFit:
     def rounded(
         self, bit_price: float, max_bits: float = math.inf
     ) -> tuple[tuple[Tensor, ...], Grids]:
-        """Rounded weights, perhaps a bias, and their grids; about max_bits for the weights."""
+        """Rounded weights (at most about max_bits), perhaps a bias, and their grids."""
         tried = [(*fitted.rounded(bit_price, max_bits), fitted) for fitted in self._fits]
         _, step, levels, fitted = min(tried, key=lambda each: each[0])
         weights, grids = step * levels, [Grid(step, 0.0)]

@@ -52,7 +52,7 @@ TEMPERATURE = 0.1
 # and four group means) were independent and Gaussian. 0.5 is 1 to 3 points better on digits, but
 # finds the task of 78% of single sentences instead of 88%.
 DISTANCE_WEIGHT = 0.25
-# For inputs of few values: the weight of a Gaussian's evidence, below 1 because values correlate,
+# For inputs of few values: the weight of a Gaussian likelihood, below 1 because values correlate,
 # and a temperature that halves the weight of predictions (chosen on three kinds of tables).
 FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
 # Over a pretrained network: the weight of a likelihood ratio, below 1 because features are not
@@ -352,14 +352,14 @@ def _losses_and_log_odds(
     A task's loss is the sum of two terms. The first is the information objective of its
     predictions, divided by log K and a temperature. The second is the mismatch between the inputs
     and the task's own inputs, because a wrong task may be as certain of a few inputs as the right
-    one. Both are multiplied by √size, because the inputs of a batch are not independent. With few
-    features, however, the mismatch is multiplied by size. Over a pretrained network the mismatch is
-    the negative log likelihood of the inputs' features. With a class map it includes the
-    predictions, and the first term is dropped.
+    one. Both are multiplied by √size, because the inputs of a batch are not independent. For inputs
+    of few values, however, the mismatch is multiplied by size. Over a pretrained network the
+    mismatch is the negative log likelihood of the inputs' features. With a class map it includes
+    the predictions, and the first term is dropped.
 
     "unknown" becomes likely if the inputs look foreign to the task, or if the entropy of its
-    predictions is above the task's threshold. (With feature profiles, and profiles of few values,
-    the entropy does not count.) "unknown" is impossible for a task without a profile. The class
+    predictions is above the task's threshold. (The entropy does not count with feature profiles
+    or for inputs of few values.) "unknown" is impossible for a task without a profile. The class
     comes from the class map, and is -1 without one and for a batch of several inputs.
     """
     root, tasks = math.sqrt(size), part.tasks
@@ -413,6 +413,6 @@ def _mismatch(profiles: list[TaskProfile], values: Tensor, size: int) -> tuple[T
     if not profiles[0].has_few_features:
         return DISTANCE_WEIGHT * math.sqrt(size) * excess, foreign
     # The negative log likelihood, up to a constant, of a Gaussian with one spread for all values:
-    # half the squared distance, plus the log of the spread for each value.
+    # half the squared distance, plus the log of the spread once per value.
     spreads = away.new_tensor([[profile.spread] for profile in profiles]).log()
     return FEW_FEATURES_WEIGHT * size * (excess / 2 + values.shape[-1] * spreads), foreign

@@ -86,9 +86,9 @@ class ImpressLearner(ReadOnlySettings):
     - seed: seed of all random draws. Each training combines it with the name of its task.
     - preprocessing: how all raw inputs are shaped and scaled; saved in stores and exports. None
       leaves inputs as they are, except that uint8 values are scaled to [0, 1].
-    - start: the weights with which a new task begins: "mixture" (a mixture of masked weights,
-      eq. 1) or "network" (the network's own weights, times factors near 1). By default
-      "network" for a pretrained network with a head per task and no penalty, else "mixture".
+    - start: what a task's weights are: "mixture" (a mixture of masked weights, eq. 1) or "network"
+      (the network's own weights, times learned factors that start at 1). By default "network"
+      for a pretrained network with a head per task and penalty = 0, else "mixture".
     - tune: other parameters that each task learns: "norm" (scales and shifts), "bias" or both.
     - fold_after: batch norms use the statistics of the batch during this first fraction of the
       training steps. Then training folds the gathered running statistics into the tuned scales
@@ -361,8 +361,8 @@ class ImpressLearner(ReadOnlySettings):
 
         Later readouts read the components, unless max_bytes has room for all features.
 
-        - data: as in `learn_task`, one argument per task, of tasks like the later ones. 600 inputs
-          from a dozen tasks are enough. Labels are ignored.
+        - data: as in `learn_task`, one argument per task; choose tasks like the later ones. 600
+          inputs from a dozen tasks are enough. Labels are ignored.
         - dimensions: the number of components.
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
@@ -498,7 +498,7 @@ class ImpressLearner(ReadOnlySettings):
         return guess_tasks(self.backbone, self.bank_, tasks, values, **keywords)
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
-        """Labels (n,) by the mixture in a guess of `infer_task(method="alpha")`, or InputError."""
+        """Labels (n,) from the mixture of an "alpha" guess. Raises InputError for other guesses."""
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
         logits = guess.mixture.logits(self.backbone, self.prepare(inputs))
@@ -581,7 +581,7 @@ class ImpressLearner(ReadOnlySettings):
         if len(chosen) > MANY_COMPARED:
             warn_caller(
                 f"inputs are compared with {len(chosen):,} tasks one by one, which takes minutes; "
-                "name fewer tasks in among, or leave out method and among: over a pretrained "
+                "pass fewer tasks as among=, or omit method= and among=: over a pretrained "
                 "network only the nearest tasks then run"
             )
         known = []

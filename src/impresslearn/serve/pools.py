@@ -28,11 +28,11 @@ from impresslearn.inference.exhaustive import stopping
 logger = logging.getLogger("uvicorn.error")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 MOST_TOGETHER = 32  # requests in one pass of a thread; with more, the first would wait long
-# The event loop itself computes small requests: handing them to a thread would take as long. But
+# The event loop itself computes small requests: handing one to a thread costs as much. But
 # threads take over while requests need at least QUICK_SECONDS of processor time on average, and
 # after a pass that took longer than STALL_SECONDS, for example because it waited for a lock.
 QUICK_BYTES, QUICK_SECONDS, STALL_SECONDS = 16 * 1024, 0.003, 0.1
-YIELD_SECONDS = 0.005  # how long an inference lets predictions go first, at each call of `stopping`
+YIELD_SECONDS = 0.005  # how long each call of `stopping` lets predictions go first
 LOOK_SECONDS = 0.5  # how often a waiting request checks whether its client has disconnected
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -43,7 +43,7 @@ class BoundedPool:
     - threads: how many requests are computed at the same time.
     - waiting: how many requests may wait for a thread; further requests are answered 503 at once.
     - idle: is set while the event loop computes nothing. Each time work calls `stopping`, it waits
-      until `idle` is set, for at most YIELD_SECONDS. Threads with `idle` have a lower priority.
+      until `idle` is set, for at most YIELD_SECONDS. With `idle`, threads have a lower priority.
     """
 
     def __init__(

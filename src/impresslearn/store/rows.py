@@ -226,7 +226,7 @@ class Rows:
 
     def last_projection(self) -> tuple[int, Projection | None]:
         """The number and content of the last projection for readouts; (0, None) without one."""
-        # One that only a `FeatureSpace` uses has no masks, and its byte 5, `residual`, is 0.
+        # A projection for a `FeatureSpace` alone has num_masks 0 and residual (byte 5) 0.
         for_readouts = "FROM projections WHERE num_masks > 0 OR substr(content, 5, 1) = x'01'"
         number = self.database.rows(f"SELECT coalesce(max(number), 0) {for_readouts}")[0][0]
         return number, self.projection(number)
@@ -297,7 +297,7 @@ def read_rows(database: Database, condition: str, *values: str) -> Iterator[Task
 def _checked(database: Database, columns: tuple) -> TaskRow:
     """The `TaskRow` of a row of `_SELECT`. Raises StoreError for a damaged row."""
     task, written = TaskRow(*columns[:-2]), columns[-2]
-    # `form` is None if its row in the table documents is missing.
+    # `form` is None if its row in `documents` is missing.
     if task.form is None or task.checksum != written:
         raise database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
     return task
@@ -339,8 +339,8 @@ class TaskTable(Mapping[str, TaskInfo]):
         """The stored task. Raises UnknownTaskError, which names the closest known tasks."""
         task = self._rows.task(composed(name)) if isinstance(name, str) else None
         if task is None:
-            # Compare the name with its neighbours in the alphabet, which an index finds quickly
-            # among any number of tasks, and with the first tasks.
+            # Compare the name with the first tasks and with its neighbours in the alphabet, which
+            # an index finds quickly among any number of tasks.
             query = "SELECT name FROM tasks WHERE current AND name"
             text, rows = str(name), self._rows.database.rows
             near = rows(f"{query} < ? ORDER BY name DESC LIMIT 9", text)
