@@ -44,8 +44,7 @@ def test_what_is_normalised_moves_by_half_a_step_at_most():
         assert same(restored.values, each.values)
         assert restored.content == each.content
     assert same(raw.values, exact)
-    again = coded_statistics(backbone, stored.values, {})
-    assert again.content == stored.content
+    assert coded_statistics(backbone, stored.values, {}).content == stored.content
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,7 @@ def test_the_fingerprint_sees_every_tensor():
         change(backbone.module)
         prints.append(backbone.fingerprint())
     assert len(set(prints)) == len(prints)
-    same = create_backbone("resnet18", 2, width=2, norm="per_task")
-    assert same.fingerprint() == prints[0]
+    assert create_backbone("resnet18", 2, width=2, norm="per_task").fingerprint() == prints[0]
 
 
 class Streamed(torch.utils.data.TensorDataset):

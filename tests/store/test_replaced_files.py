@@ -77,8 +77,7 @@ def test_a_file_that_was_copied_by_cp_while_in_use_is_refused_when_opened(path, 
     copy = tmp_path / "copy.impress"
     with hasty(path) as learner:
         early = path.read_bytes()
-        for number in range(8):
-            learner.learn_task(f"task {number}", blobs(2))
+        learner.learn_tasks({f"task {number}": blobs(2) for number in range(8)})
         torn = early[: len(early) // 2] + path.read_bytes()[len(early) // 2 :]
     copy.write_bytes(early)
     il.open_store(copy, readonly=True).close()
