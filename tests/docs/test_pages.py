@@ -271,7 +271,7 @@ def test_masks_on_the_front_page_have_the_numbers_of_their_records():
         found.append((records.size(round(total)), math.ceil(total / (them - us))))
     sizes, tasks = zip(*found, strict=True)
     assert "take {}, {} and {}".format(*sizes) in FRONT
-    wanted = "at least {} new tasks (first row), {} (second row) or {} (third row)"
+    wanted = "at least {} new tasks (first of these rows), {} (second) or {} (third)"
     assert wanted.format(*tasks) in FRONT
 
 
