@@ -130,7 +130,7 @@ def test_a_warning_comes_before_many_tasks_are_compared(stored, tmp_path, monkey
     learner, inputs = copied(stored, tmp_path), data_of(7, 8, draw=1)[0]
     monkeypatch.setattr(learner_module, "MANY_COMPARED", 20)
     assert learner.infer_task(inputs).best == "t7"  # by the index
-    with pytest.warns(UserWarning, match="with 40 tasks one by one, .* name fewer"):
+    with pytest.warns(UserWarning, match="with 40 tasks one by one, .* pass fewer"):
         learner.infer_task(inputs, method="exhaustive")
     with pytest.warns(UserWarning, match="with 30 tasks one by one"):
         learner.infer_tasks(inputs, among=list(learner.tasks_)[:30])
