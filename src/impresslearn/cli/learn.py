@@ -81,8 +81,8 @@ def learn(
         if workers or ray:
             from impresslearn.learner.parallel import learn_in_parallel
 
-            for _ in filter(learner.tasks_.__contains__, paths):
-                advance()  # they are not reported
+            for _ in paths.keys() & learner.tasks_:  # they are not reported
+                advance()
             tasks = ((name, partial(reader().examples, path)) for name, path in paths.items())
             if ray is not None:
                 os.environ["RAY_ADDRESS"] = ray  # the address that Ray connects to
@@ -101,9 +101,9 @@ def learn(
                     if len(paths) == 1:
                         raise
                     work.report_failure(name, failure)
-        learned = [path for name, path in paths.items() if name not in work.failures]
-        if features and learned:
+        if features and len(work.failures) < len(paths):
             # Read the files again, as the examples of all tasks may not fit in memory together.
+            learned = [path for name, path in paths.items() if name not in work.failures]
             learner.learn_features(*map(reader().examples, learned))
     if work.failures:
         count, names = len(work.failures), ", ".join(work.failures[:20])

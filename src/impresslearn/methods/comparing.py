@@ -139,7 +139,8 @@ def compare(
         raise InputError(f"seeds must be a number or different seeds, got {seeds!r}")
     planned = _planned_runs(methods, stream, checked, basis, evaluate_on)
     evaluations: dict[int, Evaluation] = {}
-    jobs, files = [], dict[int, Path]()
+    jobs = []
+    files: dict[int, Path] = {}
     for number, run in enumerate(planned):
         if cache is not None:
             files[number] = run.file(cache)

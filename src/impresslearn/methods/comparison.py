@@ -203,11 +203,11 @@ class Comparison:
         texts = {name: texts_of(name, (row.get(name) for row in columns)) for name in names}
         summaries = {measure: self.means(measure) for measure in SHOWN}
         accuracies = {label: each.mean for label, each in summaries["accuracy"].items() if each}
-        rows, marks = [], len(accuracies) > 1
+        best, rows = max(accuracies.values()) if len(accuracies) > 1 else None, []
         for label, runs in self.groups.items():
             own = runs[0].columns()
             row: Row = {name: texts[name][own.get(name)] for name in names}
-            if marks and accuracies.get(label) == max(accuracies.values()):
+            if best is not None and accuracies.get(label) == best:
                 row["method"] = f"→ {row['method']}"
             for measure, means in summaries.items():
                 # Leave out columns in which no method has a value.
@@ -221,7 +221,7 @@ class Comparison:
             note += "; ± half a 95% t interval over seeds"
         elif self._seeds > 1:
             note += f"; in brackets each seed, as fewer than {MIN_DRAWS} give no interval"
-        note += "; → highest mean accuracy" * marks
+        note += "" if best is None else "; → highest mean accuracy"
         table = table_of(rows, note=f"{note}.")
         return replace(table, numeric=(False, *[True] * (len(rows[0]) - 1)))
 

@@ -282,7 +282,7 @@ def create_app(
     if not isinstance(learner, ImpressLearner):
         learner = open_store(learner, readonly=True, progress=False)
     service, secret = Service(learner), (token or "").encode()
-    # Large predictions and inferences have threads of their own: /health and /tasks do not wait for
+    # Large predictions and inferences run in their own threads: /health and /tasks do not wait for
     # them, and predictions do not wait for inferences.
     predicting = BoundedPool("predict", THREADS, MAX_CONNECTIONS)
     idle = threading.Event()

@@ -361,8 +361,7 @@ class Database:
                     if mode == "wal" and not has_log:
                         # A reader closed it last, or it is a copy of the file alone (`cp`), made
                         # while another process used the store: it may mix old and new pages.
-                        faults = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-                        if faults != "ok":
+                        if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                             what = "SQLite finds faults, as in a file copied by cp while in use"
                             raise self.damaged(what)
                     connection.executescript(DURABLE if writes else "")

@@ -1,4 +1,4 @@
-"""`Store`: what a learner has committed: masks (the bank), tasks, and shared norm statistics.
+"""`Store`: the masks (the bank), tasks and shared norm statistics that a learner has committed.
 
 A store is one SQLite database, in a file or in memory. Commits are atomic, and no later commit
 changes a stored mask or a stored version of a task. A learned task is committed only if its outputs
@@ -496,7 +496,7 @@ class Store:
     def _feature_key(self, position: int | None) -> Hashable:
         """A key for the features under one mask; it is the same in all stores of this network."""
         mask = None if position is None else self.mask_digest(position)
-        # A pretrained network has statistics of its own, which are the same in all stores.
+        # A pretrained network has its own statistics, which are the same in all stores.
         gathered = None if self.backbone.pretrained else self.shared
         return mask, None if gathered is None else self.backbone.fingerprint(gathered)
 

@@ -129,7 +129,7 @@ def fit(
 ) -> FitResult:
     """Minimises `loss(inputs, targets)`, or the sum of several losses, over `parameters` in place.
 
-    - seed: seed of the order of batches, the augmentation and, on the CPU, what the network draws
+    - seed: seed of the order of batches, the augmentation and, on the CPU, the network's own draws
       from torch, NumPy or Python, as for dropout. Global random states are restored afterwards.
     - progress: advances once per step, and logs the loss and the learning rate.
 
