@@ -357,13 +357,13 @@ class Database:
             deadline = time.monotonic() + self.timeout
             while True:
                 try:
-                    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-                    if mode == "wal" and not has_log:
+                    journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
+                    if journal == "wal" and not has_log:
                         # A reader closed it last, or it is a copy of the file alone (`cp`), made
                         # while another process used the store: it may mix old and new pages.
-                        if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-                            what = "SQLite finds faults, as in a file copied by cp while in use"
-                            raise self.damaged(what)
+                        state = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                        if state != "ok":
+                            raise self.damaged("it seems to be copied by cp while in use")
                     connection.executescript(DURABLE if writes else "")
                     connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
                     return connection
