@@ -40,9 +40,8 @@ COEFFICIENT_RECIPE = Recipe(
 # Gains of the PI controller of the price's logarithm. The size reacts late to the price, so an
 # integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
-# The training aims at these fractions of the budget; the second is for sparse integers. The size
-# stays a little above the aim and may grow in the last steps.
-AIM, SPARSE_AIM = 0.92, 0.7
+# Trainings aim at these fractions of the budget. Mixtures end a little above the second one.
+AIM, MIXTURE_AIM = 0.97, 0.92
 
 
 @dataclass
@@ -60,10 +59,19 @@ class Budget:
 
     def __post_init__(self) -> None:
         self._lowest, self._integral = self.price, 0.0
+        self._peak = 0
 
-    def control(self, size: int, aim: float) -> None:
-        """Sets the price for a code of this size."""
-        ahead = math.log((size + 1) / (aim * self.max_bytes + 1))
+    def control(self, size: int, share: float, progress: float) -> None:
+        """Sets the price for a code of this size.
+
+        - share: the fraction of max_bytes that the training aims at in the end.
+        - progress: of the aim, from 0 at the largest size so far to 1 at its end.
+        """
+        end = share * self.max_bytes
+        self._peak = max(self._peak, size)
+        # As slowly as sizes fall at a constant price.
+        aim = end + max(0.0, self._peak - end) * (1 - progress) ** 3
+        ahead = math.log((size + 1) / (aim + 1))
         self._integral = max(0.0, self._integral + INTEGRAL_GAIN * ahead)
         raised = max(0.0, min(self._integral + GAIN * ahead, 12.0))  # e^12 times at most
         self.price = self._lowest * math.exp(raised)
@@ -107,7 +115,8 @@ def trainable_numbers(
     if spec.bit_price and not spec.residual and (previous is None or is_sparse):
         warmup = spec.parametrisation.price_warmup * steps
     # A training compares its code with the budget about 60 times; never during the warm-up.
-    control_every, aim = max(1, steps // 60), SPARSE_AIM if is_sparse else AIM
+    control_every = max(1, steps // 60)
+    share = AIM if is_sparse or spec.residual else MIXTURE_AIM
     step = 0
 
     def tensors() -> tuple[tuple[Tensor, ...], ...]:
@@ -116,7 +125,10 @@ def trainable_numbers(
     def step_weights() -> tuple[dict[str, Tensor], Tensor | float]:
         nonlocal step
         if budget is not None and step >= warmup and step % control_every == 0:
-            budget.control(size_of(result()), aim)
+            # The code of sparse integers soon takes several budgets. A high price then would set
+            # all of them to 0 for good, so their aim falls slowly.
+            progress = (step - warmup) / (steps - warmup) if is_sparse else 1.0
+            budget.control(size_of(result()), share, progress)
         # One step of eq. 1: the weights W ⊙ Σ_t α_t M^t, or what other parametrisations make of W.
         coefficients = Coefficients(parts, tensors(), num_masks)
         cost: Tensor | float = 0.0

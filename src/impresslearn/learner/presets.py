@@ -227,7 +227,7 @@ PRESETS = {
             "masks": 16,
             "fold_after": 0.5,
             "task_recipe": Recipe(
-                lr=0.02, epochs=40, batch_size=32, min_steps=300, label_smoothing=0.1
+                lr=0.03, epochs=20, batch_size=32, min_steps=300, label_smoothing=0.1
             ),
         },
     ),
