@@ -65,12 +65,13 @@ class Budget:
         """Sets the price for a code of this size.
 
         - share: the fraction of max_bytes that the training aims at in the end.
-        - progress: of the aim, from 0 at the largest size so far to 1 at its end.
+        - progress: of the training, from 0 to 1.
         """
         end = share * self.max_bytes
         self._peak = max(self._peak, size)
-        # As slowly as sizes fall at a constant price.
-        aim = end + max(0.0, self._peak - end) * (1 - progress) ** 3
+        # Early in a training, a code takes several budgets. A high price then would set useful
+        # numbers to 0 for good, so the aim falls as slowly as sizes do at a constant price.
+        aim = end + max(0.0, self._peak - end) * (1 - progress) ** 4
         ahead = math.log((size + 1) / (aim + 1))
         self._integral = max(0.0, self._integral + INTEGRAL_GAIN * ahead)
         raised = max(0.0, min(self._integral + GAIN * ahead, 12.0))  # e^12 times at most
@@ -125,9 +126,7 @@ def trainable_numbers(
     def step_weights() -> tuple[dict[str, Tensor], Tensor | float]:
         nonlocal step
         if budget is not None and step >= warmup and step % control_every == 0:
-            # The code of sparse integers soon takes several budgets. A high price then would set
-            # all of them to 0 for good, so their aim falls slowly.
-            progress = (step - warmup) / (steps - warmup) if is_sparse else 1.0
+            progress = (step - warmup) / (steps - warmup)
             budget.control(size_of(result()), share, progress)
         # One step of eq. 1: the weights W ⊙ Σ_t α_t M^t, or what other parametrisations make of W.
         coefficients = Coefficients(parts, tensors(), num_masks)
