@@ -248,15 +248,17 @@ def test_accuracies_of_the_software_paper_are_of_records():
 CHARTS = ("image-network", ON_IMAGES), ("sentences", ON_SENTENCES), ("sentences", ON_CUSTOMERS)
 
 
-def test_no_method_is_above_ours_in_the_chart_of_the_front_page():
+def test_no_other_method_is_above_ours_in_the_chart_of_the_front_page():
     marks = by_mark("image-network", ON_IMAGES)
     means = {mark: records.mean_of(rows, "accuracy").mean for mark, rows in marks.items()}
-    assert max(means, key=means.get) == ("ImpressLearn, all blocks", "pretrained", 2000)
+    others = [means[mark] for mark in means if not mark[0].startswith("ImpressLearn")]
+    assert means["ImpressLearn, all blocks", "pretrained", 2000] > max(others)
     lora, (best, size) = (each.split(", ") for each in front_row("LoRA on images, coded")[1:3])
     assert f"reach {best} in {size}, where LoRA reaches {lora[0]} in {lora[1]}" in FRONT
     ahead = "LoRA is ahead: {}, ours {}".format(*front_row("LoRA on images, float32")[1:3])
     assert ahead.replace("%,", "% in") in FRONT
-    assert f"[No method](docs/guide/images.md#measured) in this chart is above our {best}" in FRONT
+    line = f"[No other method](docs/guide/images.md#measured) in this chart is above our {best}"
+    assert line in FRONT
 
 
 def test_masks_on_the_front_page_have_the_numbers_of_their_records():

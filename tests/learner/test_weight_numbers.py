@@ -11,8 +11,6 @@ from impresslearn import ImpressLearner, adapt, create_backbone
 from impresslearn.coefficients.coding import LARGEST_STEP, SMALLEST_STEP
 from toys import blobs, lenet, quick_learner, refused
 
-INPUTS = blobs()[0]
-
 
 def learner_of(backbone: object = None, **settings: object) -> ImpressLearner:
     chosen = {"granularity": "weight", "precision": "coded", "bit_price": 0.02} | settings
@@ -39,7 +37,7 @@ def test_weights_of_any_size_give_steps_that_a_code_knows(scale: float) -> None:
     steps = [grid.step for grid in learner.coefficients_["a"].grids or ()]
     # Numbers that are all zero keep no step.
     assert all(not step or SMALLEST_STEP <= step <= LARGEST_STEP for step in steps)
-    assert learner.logits(INPUTS, "a").isfinite().all()
+    assert learner.logits(blobs()[0], "a").isfinite().all()
 
 
 def test_the_price_of_a_trained_network_alone_is_nothing() -> None:
@@ -50,12 +48,11 @@ def test_the_price_of_a_trained_network_alone_is_nothing() -> None:
 
 STREAM = il.streams.rotated_digits(tasks=2, seed=0)
 QUICK = il.Recipe(lr=0.02, epochs=0, min_steps=150)
-PRICES = {"weight": 0.3, "changed weight": 0.3, "unit": 0.1, "readout": 0.0003}
 WAYS = {
-    "weight": ("per_weight", {"task_recipe": QUICK}, 0),
-    "changed weight": ("per_weight", {"start": "network", "task_recipe": QUICK}, 0),
+    "weight": ("per_weight", {"bit_price": 0.3, "task_recipe": QUICK}, 0),
+    "change": ("per_weight", {"bit_price": 0.3, "task_recipe": QUICK, "start": "network"}, 0),
     "unit": ("default", {"granularity": "unit", "precision": "coded", "task_recipe": QUICK}, 20),
-    "readout": ("few_labels", {}, 0),
+    "readout": ("few_labels", {"bit_price": 0.0003}, 0),
 }
 
 
@@ -64,7 +61,7 @@ def learner_under(way, **settings):
     head = "own" if preset == "few_labels" else "shared"
     network = {"in_features": 64, "widths": [40, 20], "head": head}
     backbone = il.create_backbone("lenet_300_100", 10, **network)
-    chosen = {"bit_price": PRICES[way], "progress": False} | own | settings
+    chosen = {"bit_price": 0.1, "progress": False} | own | settings
     learner = il.ImpressLearner.from_preset(backbone, preset, **chosen)
     return learner.add_random_masks(masks) if masks else learner
 

@@ -58,15 +58,10 @@ class Budget:
     excess: float = 0.0
 
     def __post_init__(self) -> None:
-        self._lowest, self._integral = self.price, 0.0
-        self._peak = 0
+        self._lowest, self._integral, self._peak = self.price, 0.0, 0
 
     def control(self, size: int, share: float, progress: float) -> None:
-        """Sets the price for a code of this size.
-
-        - share: the fraction of max_bytes that the training aims at in the end.
-        - progress: of the training, from 0 to 1.
-        """
+        """Sets the price for a code of this size, to end at this share of max_bytes."""
         end = share * self.max_bytes
         self._peak = max(self._peak, size)
         # Early in a training, a code takes several budgets. A high price then would set useful
@@ -126,8 +121,7 @@ def trainable_numbers(
     def step_weights() -> tuple[dict[str, Tensor], Tensor | float]:
         nonlocal step
         if budget is not None and step >= warmup and step % control_every == 0:
-            progress = (step - warmup) / (steps - warmup)
-            budget.control(size_of(result()), share, progress)
+            budget.control(size_of(result()), share, (step - warmup) / (steps - warmup))
         # One step of eq. 1: the weights W ⊙ Σ_t α_t M^t, or what other parametrisations make of W.
         coefficients = Coefficients(parts, tensors(), num_masks)
         cost: Tensor | float = 0.0

@@ -77,10 +77,9 @@ class Trial:
         with warnings.catch_warnings():  # a budget may be too small, which the accuracy shows
             warnings.simplefilter("ignore", NotLearnedWarning)
             self.learner.learn_task(name, train, seed=len(self.accuracies))
-        seconds = time.monotonic() - started
+        self.seconds.append(time.monotonic() - started)
         self.accuracies.append(self.learner.score(held_back, name))
         self.sizes.append(self.learner.tasks_[name].bytes)
-        self.seconds.append(seconds)
         self.held_back.append(len(held_back))
 
 
@@ -117,8 +116,7 @@ class Advice:
         """The recommended settings, for `ImpressLearner.from_preset`."""
         # The loss sums over more examples when none is held back, so the price must rise too.
         price = float(f"{self.best.bit_price * FOLDS / (FOLDS - 1):.3g}")
-        limits = {"bit_price": price, "max_bytes": self.budget}
-        return {**self.best.candidate.settings, **limits}
+        return {**self.best.candidate.settings, "bit_price": price, "max_bytes": self.budget}
 
     def learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
         """A new learner with the recommended settings and masks, after learning basis tasks."""
@@ -146,8 +144,7 @@ class Advice:
             limits = {"low": trial.accuracy - trial.error, "high": trial.accuracy + trial.error}
             rows.append(row | limits)
         title = "Accuracy by bytes per task, on examples held back"
-        chart = line_chart(rows, "bytes", "accuracy", "curve", log_x=True, title=title)
-        return styled(chart)
+        return styled(line_chart(rows, "bytes", "accuracy", "curve", log_x=True, title=title))
 
     def __repr__(self) -> str:
         accuracy, size_of_task = percent(self.best.accuracy), size(round(self.best.bytes))

@@ -190,9 +190,7 @@ class Trainer:
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
         # Readouts of staged tasks read features of the frozen network, without masks.
-        networks = 0, True  # no masks, but the network itself
-        if self._is_readout:
-            networks = readouts.networks_of(store, self.settings)
+        networks = readouts.networks_of(store, self.settings) if self._is_readout else (0, True)
         features = []
         for labelled in data:
             examples = checked_examples(backbone, labelled, self.preprocessing)
