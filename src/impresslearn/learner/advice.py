@@ -287,7 +287,7 @@ def _trials(
         if needed <= budget:
             continue
         # Bytes are about proportional to 1 / √price, so this price should fill the budget. Training
-        # can only raise it; from half of it, integers per weight lose half a point, from a tenth four.
+        # can only raise it; from half of it, integers per weight lose half a point, from a tenth 4.
         price = candidate.price * len(case[1]) / 1000 * (candidate.bytes / budget) ** 2
         learner = learner_of(candidate, max_bytes=budget, bit_price=price)
         trial = Trial(candidate, budget, price, learner)
