@@ -40,7 +40,7 @@ COEFFICIENT_RECIPE = Recipe(
 # Gains of the PI controller of the price's logarithm. The size reacts late to the price, so an
 # integral alone would overshoot.
 GAIN, INTEGRAL_GAIN = 5.0, 0.1
-# Trainings aim at these fractions of the budget. Mixtures end a little above the second one.
+# Trainings aim at these fractions of the budget. Mixtures from scratch end above the second one.
 AIM, MIXTURE_AIM = 0.97, 0.92
 
 

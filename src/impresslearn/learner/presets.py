@@ -221,7 +221,7 @@ PRESETS = {
             "max_bytes": 2000,
             "staged": True,
         },
-        # On a ResNet-20, training everything at once is better than stages: 90.1 against 88.1%.
+        # On a ResNet-20, training all at once gives 90.1% in 1.9 kB, and stages 86.9% in 0.6 kB.
         small={
             "staged": False,
             "masks": 16,
